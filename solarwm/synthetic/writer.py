@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solarwm.synthetic.clips import SCENE_NAMES, Clip, plan_clip
+from solarwm.synthetic.renderer import FIXED_LENS, Lens, render
+from solarwm.synthetic.video import encode_mp4
+
+DATASET = "local"
+TIER = "high"
+CLIPS_PER_SHARD = 32
+GUARD = 20.0
+"""Published limit on any camera entry and on any translation from the first frame."""
+
+AUDIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynthesisReport:
+    """What `synthesize` wrote. Shards are relative to the folder; `num_bytes` counts all files."""
+
+    num_train: int
+    num_test: int
+    train_index: Path
+    test_index: Path
+    shards: tuple[str, ...]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """All that a worker needs to make one clip."""
+
+    scene: str
+    seed: int
+    split: str
+    index: int
+    frames: int
+    height: int
+    width: int
+    fps: float
+    lens: Lens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """A finished clip: member bytes by suffix, and its index row without the shard."""
+
+    members: dict[str, bytes]
+    row: dict[str, Any]
+
+
+def synthesize(
+    out: Path,
+    *,
+    clips: int,
+    frames: int,
+    height: int,
+    width: int,
+    seed: int,
+    fps: float = 16.0,
+    workers: int = 1,
+    scene: str = "room",
+    lens: Lens = FIXED_LENS,
+    progress: Callable[[int, int], None] | None = None,
+) -> SynthesisReport:
+    """Film `clips` clips of the local world into raw shards and their train and test indexes.
+
+    A quarter of the clips (one at least) is for testing. The bytes depend on the arguments but not
+    on `workers`, the number of processes. `progress` is told (clips done, clips). The indexes are
+    written last, so a folder with both is whole.
+
+    Raises FileExistsError when `out` already holds an index, ValueError for impossible sizes or an
+    unknown scene.
+    """
+    _check(clips=clips, frames=frames, height=height, width=width, fps=fps, scene=scene)
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    indexes = {split: out / f"{split}-index.jsonl.gz" for split in ("train", "test")}
+    for path in indexes.values():
+        if path.exists():
+            raise FileExistsError(f"{path} exists; choose an empty folder")
+
+    num_test = max(1, clips // 4)
+    sizes = {"train": clips - num_test, "test": num_test}
+    orders = [
+        _Order(
+            scene=scene,
+            seed=seed,
+            split=split,
+            index=index,
+            frames=frames,
+            height=height,
+            width=width,
+            fps=fps,
+            lens=lens,
+        )
+        for split, size in sizes.items()
+        for index in range(size)
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
+    shards: list[str] = []
+    num_bytes = 0
+    samples = _counted(_film_all(orders, workers), clips, progress)
+    for group in _groups(samples):
+        name = f"raw-wds/{DATASET}/shards/kept-{TIER}-{len(shards):06d}.tar"
+        shard = _shard(group)
+        _write(out / name, shard)
+        identity = _identity(name, shard)
+        for sample in group:
+            rows[sample.row["split"]].append({**sample.row, **identity})
+        shards.append(name)
+        num_bytes += len(shard)
+    for split, path in indexes.items():
+        index_bytes = _index(rows[split])
+        _write(path, index_bytes)
+        num_bytes += len(index_bytes)
+    return SynthesisReport(
+        num_train=sizes["train"],
+        num_test=num_test,
+        train_index=indexes["train"],
+        test_index=indexes["test"],
+        shards=tuple(shards),
+        num_bytes=num_bytes,
+    )
+
+
+def _check(*, clips: int, frames: int, height: int, width: int, fps: float, scene: str) -> None:
+    if clips < 2:
+        raise ValueError(f"clips must be at least 2 (one to train, one to test), got {clips}")
+    if frames < 1:
+        raise ValueError(f"frames must be at least 1, got {frames}")
+    for name, size in (("height", height), ("width", width)):
+        if size < 16 or size % 2:
+            raise ValueError(f"{name} must be even and at least 16, got {size}")
+    if not (math.isfinite(fps) and fps > 0):
+        raise ValueError(f"fps must be positive, got {fps}")
+    if scene not in SCENE_NAMES:
+        raise ValueError(f"scene must be one of {', '.join(SCENE_NAMES)}, got {scene!r}")
+
+
+def _film_all(orders: list[_Order], workers: int) -> Iterator[_Sample]:
+    if workers == 1:
+        yield from map(_film, orders)
+        return
+    # Spawned, since a fork of a process with threads may hang.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(orders)), mp_context=context) as pool:
+        yield from pool.map(_film, orders)
+
+
+def _counted(
+    samples: Iterator[_Sample], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[_Sample]:
+    for done, sample in enumerate(samples, start=1):
+        if progress is not None:
+            progress(done, total)
+        yield sample
+
+
+def _groups(samples: Iterator[_Sample]) -> Iterator[list[_Sample]]:
+    """Samples of one shard each; no shard holds both splits."""
+    for _, of_split in itertools.groupby(samples, key=lambda sample: sample.row["split"]):
+        while group := list(itertools.islice(of_split, CLIPS_PER_SHARD)):
+            yield group
+
+
+def _film(order: _Order) -> _Sample:
+    clip = plan_clip(
+        order.scene,
+        seed=order.seed,
+        split=order.split,
+        index=order.index,
+        frames=order.frames,
+        lens=order.lens,
+    )
+    pixels = render(
+        clip.scene, clip.path.c2w, lens=order.lens, height=order.height, width=order.width
+    )
+    sample_id = f"{DATASET}/{order.scene}-{order.seed}-{order.split}-{order.index:06d}"
+    k = order.lens.matrix(order.height, order.width)
+    intrinsics = np.tile([k[0, 0], k[1, 1], k[0, 2], k[1, 2]], (order.frames, 1))
+    manifest = _manifest(sample_id, clip, order)
+    members = {
+        "video.mp4": encode_mp4(pixels, fps=order.fps),
+        "camera.npz": _npz(c2w=clip.path.c2w),
+        "intrinsics.npy": _npy(intrinsics),
+        "manifest.json": _canonical(manifest),
+    }
+    return _Sample(members=members, row=_row(sample_id, clip, order))
+
+
+def _manifest(sample_id: str, clip: Clip, order: _Order) -> dict[str, Any]:
+    return {
+        "source_sample_id": sample_id,
+        "video": {
+            "num_frames": order.frames,
+            "fps": order.fps,
+            "width": order.width,
+            "height": order.height,
+        },
+        "prompt": {"text": clip.caption},
+        "metadata": {
+            "scene": clip.scene.name,
+            "scene_kind": clip.scene.kind,
+            "path_kind": clip.path.kind,
+            "recipe": {
+                "scene": order.scene,
+                "seed": order.seed,
+                "split": order.split,
+                "index": order.index,
+                "lens": [order.lens.fx, order.lens.fy, order.lens.cx, order.lens.cy],
+            },
+        },
+        "camera": {
+            "convention": "authoritative_source_c2w_no_axis_flip",
+            "array_key": "c2w",
+            "shape": [order.frames, 4, 4],
+            "dtype": "float32",
+            "finite": True,
+            "magnitude_audit_seconds": AUDIT_SECONDS,
+            "max_camera_abs": GUARD,
+            "max_rel_translation": GUARD,
+        },
+    }
+
+
+def _row(sample_id: str, clip: Clip, order: _Order) -> dict[str, Any]:
+    key = sample_id.replace("/", "__")
+    return {
+        "sample_id": sample_id,
+        "key": key,
+        "epoch_repeats": 1,
+        "dataset": DATASET,
+        "kept_tier": TIER,
+        "split": order.split,
+        "recipe_role": order.split,
+        "num_frames": order.frames,
+        "fps": order.fps,
+        "width": order.width,
+        "height": order.height,
+        "caption": clip.caption,
+        "video_member": f"{key}.video.mp4",
+        "camera_member": f"{key}.camera.npz",
+        "intrinsics_member": f"{key}.intrinsics.npy",
+        "manifest_member": f"{key}.manifest.json",
+    }
+
+
+def _identity(name: str, shard: bytes) -> dict[str, Any]:
+    digest = hashlib.blake2s(shard).hexdigest()
+    md5 = hashlib.md5(shard, usedforsecurity=False).digest()
+    return {
+        "shard": name,
+        "shard_size": len(shard),
+        "shard_digest": digest,
+        "shard_md5_b64": base64.b64encode(md5).decode("ascii"),
+        "shard_generation": f"local-digest:{digest}",
+    }
+
+
+def _shard(samples: list[_Sample]) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for sample in samples:
+            for suffix, data in sample.members.items():
+                info = tarfile.TarInfo(f"{sample.row['key']}.{suffix}")
+                info.size, info.mode, info.mtime = len(data), 0o644, 0
+                tar.addfile(info, io.BytesIO(data))
+    return target.getvalue()
+
+
+def _index(rows: list[dict[str, Any]]) -> bytes:
+    lines = b"".join(_canonical(row) for row in rows)
+    return gzip.compress(lines, compresslevel=9, mtime=0)
+
+
+def _canonical(value: dict[str, Any]) -> bytes:
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return f"{text}\n".encode()
+
+
+def _npz(**arrays: NDArray[Any]) -> bytes:
+    target = io.BytesIO()
+    np.savez(target, allow_pickle=False, **arrays)
+    return target.getvalue()
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    target = io.BytesIO()
+    np.save(target, array, allow_pickle=False)
+    return target.getvalue()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Publish a whole file: a hidden sibling, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.parent / f".{path.name}.partial"
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
