@@ -173,6 +173,42 @@ CATALOG: dict[str, Entry] = {
         "A value is out of its range",
         "The type is right, but the value is not among the legal ones; the error gives them.",
     ),
+    "device.unavailable": Entry(
+        5,
+        "The device cannot be used here",
+        "`runtime.device` names a device that this machine, this build of torch or the number of local "
+        "ranks does not offer. `solarwm environment probe` lists what is there.",
+    ),
+    "distributed.agent-gone": Entry(
+        6,
+        "The launcher is gone",
+        "The torchrun agent that started this rank has ended; the rank leaves, since nobody would restart"
+        " or stop it.",
+    ),
+    "distributed.collective-failed": Entry(
+        6,
+        "Another rank left during a collective",
+        "The process group broke while ranks were talking. The rank that failed first is named in run-"
+        "result.json and its own record in ranks/ has the reason.",
+    ),
+    "distributed.group-failed": Entry(
+        6,
+        "The ranks did not find each other",
+        "The process group could not be formed within the time allowed: a node or a process is missing, "
+        "or the rendezvous address is wrong.",
+    ),
+    "distributed.peer-failed": Entry(
+        6,
+        "Another rank failed",
+        "This rank was healthy and stopped because another one was not. run-result.json carries the code "
+        "of the first failing rank.",
+    ),
+    "distributed.replicas-differ": Entry(
+        5,
+        "The ranks hold different weights",
+        "Before the first step every rank must hold equal weights. Different library versions, devices or"
+        " a damaged local file can make them differ.",
+    ),
     "inference.clip-too-short": Entry(
         3,
         "A clip has too few frames",
@@ -206,11 +242,81 @@ CATALOG: dict[str, Entry] = {
         "checkpoint.path names a training run, one of its checkpoints, a released directory or a weight file, "
         "and the asked weights (live or ema) must be in it.",
     ),
+    "launcher.incomplete": Entry(
+        5,
+        "Launcher variables are missing",
+        "RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE come together, from torchrun. With some of "
+        "them missing nothing is assumed.",
+    ),
+    "launcher.malformed": Entry(
+        5,
+        "The launcher variables contradict each other",
+        "RANK must be below WORLD_SIZE, LOCAL_RANK below LOCAL_WORLD_SIZE, and WORLD_SIZE a multiple of "
+        "LOCAL_WORLD_SIZE.",
+    ),
+    "launcher.mismatch": Entry(
+        5,
+        "The launch has other processes than the config",
+        "`distributed.world_size` says how many processes a run has. Start that many with torchrun, or "
+        "change the config.",
+    ),
+    "resource.memory": Entry(
+        5,
+        "Memory ran out",
+        "The device or the machine had too little memory for this step. Smaller microbatches with more "
+        "accumulation keep the global batch equal.",
+    ),
     "route.unsupported": Entry(
         2,
         "The combination is not a route that runs",
         "A route is family:stage:causal_mode:objective[:variant]. `solarwm config routes` lists those that run and "
         "`solarwm config routes --explain KEY` says why another one does not.",
+    ),
+    "run.directory-taken": Entry(
+        2,
+        "The output directory holds another run",
+        "A new run never writes into a directory that holds another. `--resume latest` continues it; "
+        "another runtime.output_dir starts afresh.",
+    ),
+    "run.interrupted": Entry(
+        130,
+        "Stopped by SIGINT",
+        "The run stopped at a step boundary because it was asked to. `--resume latest` continues it.",
+    ),
+    "run.nothing-to-resume": Entry(
+        3,
+        "There is no checkpoint to resume",
+        "`--resume` found no complete checkpoint at the place named. `--allow-fresh` starts from the "
+        "beginning in that case.",
+    ),
+    "run.terminated": Entry(
+        143,
+        "Stopped by SIGTERM",
+        "The run stopped at a step boundary because it was asked to. `--resume latest` continues it.",
+    ),
+    "train.data-exhausted": Entry(
+        3,
+        "No usable sample was found",
+        "Sample after sample was refused by the camera guards. `solarwm data validate` tells which rows "
+        "are bad.",
+    ),
+    "train.extra-missing": Entry(
+        5,
+        "The packages for running a model are missing",
+        "Training and generation need torch and the packages of the extra `run`. The config desk works "
+        "without them.",
+    ),
+    "train.non-finite": Entry(
+        7,
+        "A number is not finite",
+        "A loss, a gradient or a weight became NaN or infinite. All ranks stopped before the optimizer "
+        "step, so the last checkpoint is finite; the event names rank, sample and step.",
+    ),
+    "train.resume-mismatch": Entry(
+        3,
+        "The checkpoint belongs to another run",
+        "The config, topology or data of the checkpoint contradict this run in a field that a resume must"
+        " not change.",
     ),
 }
 

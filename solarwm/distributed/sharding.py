@@ -1,0 +1,166 @@
+"""How parameters lie on the ranks: replicated with summed gradients, or sharded with FSDP2.
+
+Whatever the layout, after `reduce` a gradient is the SUM over all ranks of what each rank's backward gave; the
+loss is scaled by the global batch beforehand, so that equal global batches give equal gradients anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from solarwm.distributed.collectives import collective_guard
+from solarwm.distributed.group import RankGroup
+from solarwm.distributed.mesh import shard_mesh
+
+STRATEGIES = ("none", "FULL_SHARD", "HYBRID_SHARD")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+BUCKET_BYTES = 16 * 2**20
+
+
+class Layout(Protocol):
+    """One way to lay a module's parameters out."""
+
+    name: str
+
+    def reduce(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Make every gradient the sum over all ranks. Collective over all ranks."""
+        ...
+
+    def norm(self, parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+        """Global 2-norm of the gradients, fp32, equal on all ranks. Collective over all ranks."""
+        ...
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of `tensor` this rank holds: its shard, or all of it. Shares memory."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def gradients(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
+    """The local gradients that exist, in parameter order."""
+    return [local(p.grad) for p in parameters if p.grad is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicated:
+    """Every rank holds everything; gradients are summed in buckets of equal dtype."""
+
+    group: RankGroup
+    name: str = "none"
+
+    def reduce(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sum gradients in place, all buckets in flight at once. Collective over all ranks."""
+        if self.group.world_size == 1:
+            return
+        pending = []
+        for number, bucket in enumerate(_buckets(gradients(parameters))):
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            label = f"sum gradients, bucket {number}"
+            pending.append((bucket, flat, self.group.collectives.start_sum(flat, label=label), label))
+        for bucket, flat, work, label in pending:
+            self.group.collectives.finish(work, label=label)
+            parts = flat.split([gradient.numel() for gradient in bucket])
+            torch._foreach_copy_(bucket, [p.view_as(g) for p, g in zip(parts, bucket, strict=True)])
+
+    def norm(self, parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+        """Global norm; no communication, since all ranks hold equal gradients after `reduce`."""
+        return _square_sum(gradients(parameters), self.group.device).sqrt()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharded:
+    """FSDP2: each rank holds a shard; gradients arrive reduced and sharded from the backward."""
+
+    group: RankGroup
+    name: str
+    num_replicas: int
+
+    def reduce(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Nothing to do: the backward has reduced."""
+
+    def norm(self, parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+        """Global norm from the shards. Collective over all ranks."""
+        square = _square_sum(gradients(parameters), self.group.device)
+        self.group.collectives.sum_(square, label="gradient norm")
+        return (square / self.num_replicas).sqrt()
+
+
+def lay_out(
+    module: nn.Module,
+    group: RankGroup,
+    *,
+    strategy: str,
+    block_class: str,
+    param_dtype: str,
+    reduce_dtype: str,
+) -> Layout:
+    """Lay `module` out by `strategy` (none, FULL_SHARD, HYBRID_SHARD), in place. Collective over all ranks.
+
+    Sharding wraps every submodule whose class is called `block_class`, then the root. Compute runs in
+    `param_dtype`, gradient sums in `reduce_dtype`; the stored parameters keep their own dtype.
+    """
+    if strategy == "none":
+        return Replicated(group=group)
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+    mesh = shard_mesh(
+        device_type=group.device.type,
+        world_size=group.world_size,
+        local_world_size=group.launcher.local_world_size,
+        hybrid=strategy == "HYBRID_SHARD",
+    )
+    policy = MixedPrecisionPolicy(
+        param_dtype=DTYPES[param_dtype], reduce_dtype=DTYPES[reduce_dtype], cast_forward_inputs=False
+    )
+    with collective_guard("shard parameters"):
+        for block in [m for m in module.modules() if type(m).__name__ == block_class]:
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(module, mesh=mesh, mp_policy=policy)
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)
+    num_replicas = mesh.size(0) if mesh.ndim == 2 else 1
+    return Sharded(group=group, name=strategy, num_replicas=num_replicas)
+
+
+def fingerprint(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
+    """Two float64 sums over all local values: equal replicas give equal bits."""
+    total = torch.zeros(2, dtype=torch.float64)
+    for index, parameter in enumerate(parameters):
+        values = local(parameter.detach()).double()
+        total[0] += values.sum().cpu()
+        total[1] += (index + 1) * values.abs().sum().cpu()
+    return total
+
+
+def _square_sum(parts: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    if not parts:
+        return torch.zeros((), device=device)
+    norms = torch._foreach_norm(parts, 2.0, dtype=torch.promote_types(parts[0].dtype, torch.float32))
+    return torch.stack(list(norms)).square().sum()
+
+
+def _buckets(parts: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    buckets: list[list[torch.Tensor]] = []
+    filled = 0
+    for part in parts:
+        size = part.numel() * part.element_size()
+        if not buckets or filled + size > BUCKET_BYTES or part.dtype != buckets[-1][0].dtype:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(part)
+        filled += size
+    return buckets
+
+
+def is_joined() -> bool:
+    """Whether a process group stands in this process."""
+    return dist.is_available() and dist.is_initialized()
