@@ -1,0 +1,166 @@
+"""Which held-out clips a generation covers: the published selection, start frames, seeds and identities.
+
+Standard library and numpy only, so that a plan can be drawn without a model.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import numpy as np
+
+from solarwm.errors.types import SolarError
+
+
+class CaseRow(Protocol):
+    """What the selection reads of an index row."""
+
+    @property
+    def sample_id(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def caption(self) -> str: ...
+    @property
+    def start_frame(self) -> int | None: ...
+    @property
+    def num_frames(self) -> int: ...
+    @property
+    def validation_noise_seed(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraIdentity:
+    """The camera member of a clip, as the guards accepted it."""
+
+    fingerprint: str
+    """BLAKE2s of the raw member bytes."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One clip to generate; `slot` is its place in the ordered result."""
+
+    slot: int
+    row_index: int
+    """Position of the clip in the test index."""
+    sample_id: str
+    prompt: str
+    start_frame: int
+    noise_seed: int
+    camera_fingerprint: str
+    metadata: Mapping[str, Any]
+
+    def manifest(self) -> dict[str, Any]:
+        """The published `case` block of a sample manifest."""
+        return {
+            "slot": self.slot,
+            "sample_id": self.sample_id,
+            "prompt": self.prompt,
+            "start_frame": self.start_frame,
+            "noise_seed": self.noise_seed,
+            "camera_fingerprint": self.camera_fingerprint,
+            "metadata": dict(self.metadata),
+        }
+
+
+def draw_seed(purpose: str, first: int, second: int, third: int) -> int:
+    """S(a,b,c,d): the low 31 bits of the little-endian BLAKE2b-64 of `a|b|c|d` (published seeds)."""
+    text = f"{purpose}|{first}|{second}|{third}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") & 0x7FFFFFFF
+
+
+def candidate_order(num_rows: int, selection_seed: int) -> list[int]:
+    """Every row index in the published order of trial: `Random(seed).sample(range(n), n)`."""
+    return random.Random(selection_seed).sample(range(num_rows), num_rows)
+
+
+def start_frame(row: CaseRow, slot: int, span_frames: int) -> int:
+    """First source frame of a case: the row's own, else the published draw over every start that fits.
+
+    `span_frames` counts the source frames that a clip touches. Raises `inference.clip-too-short` (exit 3).
+    """
+    latest = row.num_frames - span_frames
+    start = row.start_frame
+    if latest < 0 or (start is not None and not 0 <= start <= latest):
+        have = f"{row.num_frames} frames" + (f" from frame {start}" if start is not None else "")
+        raise SolarError(
+            "inference.clip-too-short",
+            f"clip {row.sample_id} cannot give {span_frames} frames",
+            where=row.sample_id,
+            why=f"the row has {have}; the clip needs frames {start or 0}..{(start or 0) + span_frames - 1}",
+            fixes=[f"--set data.pixel_frames=N with N at most {row.num_frames}"],
+        )
+    if start is not None:
+        return start
+    generator = np.random.RandomState(draw_seed(row.key, 0, 0, slot))
+    return int(generator.randint(0, latest + 1))
+
+
+def noise_seed(row: CaseRow, slot: int, base_seed: int) -> int:
+    """Seed of a case's start noise: the row's own, else S(`validation-noise`, 0, slot, base seed)."""
+    if row.validation_noise_seed is not None:
+        return row.validation_noise_seed
+    return draw_seed("validation-noise", 0, slot, base_seed)
+
+
+def select_cases(
+    rows: Sequence[CaseRow],
+    count: int,
+    *,
+    selection_seed: int,
+    base_noise_seed: int,
+    span_frames: int,
+    identify: Callable[[CaseRow, int], CameraIdentity],
+    is_rejection: Callable[[SolarError], bool],
+) -> tuple[Case, ...]:
+    """The first `count` acceptable rows of the published order, in slots 0, 1, ...
+
+    `identify(row, start)` reads a clip's camera and raises where it is unfit; a fault for which `is_rejection`
+    holds (a guard) passes on to the next candidate, any other ends the selection. Raises
+    `inference.too-few-cases` (exit 3).
+    """
+    cases: list[Case] = []
+    refused = 0
+    for ordinal, row_index in enumerate(candidate_order(len(rows), selection_seed)):
+        if len(cases) == count:
+            break
+        row, slot = rows[row_index], len(cases)
+        start = start_frame(row, slot, span_frames)
+        try:
+            camera = identify(row, start)
+        except SolarError as fault:
+            if not is_rejection(fault):
+                raise
+            refused += 1
+            continue
+        cases.append(
+            Case(
+                slot=slot,
+                row_index=row_index,
+                sample_id=row.sample_id,
+                prompt=row.caption,
+                start_frame=start,
+                noise_seed=noise_seed(row, slot, base_noise_seed),
+                camera_fingerprint=camera.fingerprint,
+                metadata={**camera.metadata, "selection_candidate_ordinal": ordinal},
+            )
+        )
+    if len(cases) < count:
+        raise SolarError(
+            "inference.too-few-cases",
+            f"the test index gives {len(cases)} usable clips; {count} are asked for",
+            why=f"{len(rows)} rows, {refused} refused by the camera guards",
+            fixes=[f"--set validation.sample_count={len(cases)}"] if cases else [],
+        )
+    return tuple(cases)
+
+
+def owned(cases: Sequence[Case], dp_rank: int, dp_world: int) -> tuple[Case, ...]:
+    """The cases of one data-parallel rank: slot s belongs to dp_rank s % dp_world."""
+    return tuple(case for case in cases if case.slot % dp_world == dp_rank)
