@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +20,13 @@ class ModelDims:
     text_dim: int
     text_len: int
     freq_dim: int
+    attention_dim: int | None = None
+    """Width of all heads together where it differs from `dim`."""
 
     @property
     def head_dim(self) -> int:
         """Channels of one attention head."""
-        return self.dim // self.num_heads
+        return (self.attention_dim or self.dim) // self.num_heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,13 @@ class LatentGeometry:
         periods = max(0, (frames - self.first_frames) // self.period_frames)
         return tuple(self.first_frames + self.period_frames * n for n in (periods, periods + 1))
 
+    def frames(self, latents: int) -> int | None:
+        """Pixel frames of `latents` latent frames, or None where no clip has that many."""
+        periods, rest = divmod(latents - self.first_latents, self.period_latents)
+        if rest or periods < 0:
+            return None
+        return self.first_frames + periods * self.period_frames
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -62,6 +71,8 @@ class Profile:
     default_height: int
     default_width: int
     default_frames: int
+    extras: Mapping[str, int] = field(default_factory=dict)
+    """Sizes only this family has, by name (`adapter_rank`, `refiner_layers`, ...)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
