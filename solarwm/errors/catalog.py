@@ -30,6 +30,58 @@ CATALOG: dict[str, Entry] = {
         "Something happened that the program did not foresee. The full traceback is kept in the run directory "
         "or printed with --verbose; please report it.",
     ),
+    "checkpoint.damaged": Entry(
+        3,
+        "The checkpoint is damaged",
+        "A file of the checkpoint is missing, has another size or other content than when it "
+        "was saved. `solarwm checkpoint verify PATH` lists every bad file.",
+    ),
+    "checkpoint.ema-missing": Entry(
+        3,
+        "The checkpoint holds no EMA weights",
+        "EMA weights were asked for, and the checkpoint was saved without them. Ask for the "
+        "live weights, or choose a checkpoint saved after EMA started.",
+    ),
+    "checkpoint.exists": Entry(
+        5,
+        "A checkpoint of that step exists already",
+        "A save never replaces a checkpoint. The same step was saved before, by this run or "
+        "by one that used the directory earlier.",
+    ),
+    "checkpoint.incomplete": Entry(
+        3,
+        "The checkpoint is not complete",
+        "A checkpoint counts only when its COMPLETE.json says so. A save that was cut short "
+        "leaves a directory without one; it is never resumed from.",
+    ),
+    "checkpoint.mismatch": Entry(
+        3,
+        "The checkpoint does not fit the model",
+        "Names, shapes or roles in the checkpoint differ from what the config builds.",
+    ),
+    "checkpoint.missing": Entry(
+        3,
+        "There is no such checkpoint",
+        "The path names no checkpoint directory.",
+    ),
+    "checkpoint.peer-failed": Entry(
+        6,
+        "Another rank failed while saving or loading",
+        "A checkpoint is written and read by all ranks together; one of them failed, so all "
+        "of them stopped.",
+    ),
+    "checkpoint.replicas-differ": Entry(
+        70,
+        "Ranks hold different values under one name",
+        "A tensor that is not sharded must be equal on all ranks. Saving it would keep one "
+        "rank's part and lose the others.",
+    ),
+    "checkpoint.unsafe": Entry(
+        3,
+        "The checkpoint holds something that is not a tensor",
+        "Only tensors and plain records are read. Anything that could run code, and any path "
+        "that leaves the checkpoint, is refused.",
+    ),
     "cli.action-mismatch": Entry(
         2,
         "The config is for another command",
@@ -179,6 +231,33 @@ CATALOG: dict[str, Entry] = {
         "`runtime.device` names a device that this machine, this build of torch or the number of local "
         "ranks does not offer. `solarwm environment probe` lists what is there.",
     ),
+    "disk.denied": Entry(
+        5,
+        "Permission denied",
+        "The operating system does not let this user write there.",
+    ),
+    "disk.failed": Entry(
+        5,
+        "The operating system refused a file operation",
+        "A file or directory could not be created, written, synced or renamed. Nothing was "
+        "published.",
+    ),
+    "disk.full": Entry(
+        5,
+        "The disk is full",
+        "There is not enough room for what is to be written. Nothing was published, and what "
+        "was begun is removed.",
+    ),
+    "disk.io": Entry(
+        5,
+        "The disk reported an error",
+        "Reading or writing failed in the disk or its driver. Nothing was published.",
+    ),
+    "disk.read-only": Entry(
+        5,
+        "The file system is read-only",
+        "The directory is on a file system that accepts no writes.",
+    ),
     "distributed.agent-gone": Entry(
         6,
         "The launcher is gone",
@@ -272,6 +351,12 @@ CATALOG: dict[str, Entry] = {
         "A route is family:stage:causal_mode:objective[:variant]. `solarwm config routes` lists those that run and "
         "`solarwm config routes --explain KEY` says why another one does not.",
     ),
+    "run.directory-busy": Entry(
+        2,
+        "The directory is in use by another run",
+        "One process writes to a run directory at a time. The lock ends with the process that "
+        "holds it, so there is never anything to clean by hand.",
+    ),
     "run.directory-taken": Entry(
         2,
         "The output directory holds another run",
@@ -283,6 +368,11 @@ CATALOG: dict[str, Entry] = {
         "Stopped by SIGINT",
         "The run stopped at a step boundary because it was asked to. `--resume latest` continues it.",
     ),
+    "run.missing": Entry(
+        3,
+        "There is no run there",
+        "The path names no run directory.",
+    ),
     "run.nothing-to-resume": Entry(
         3,
         "There is no checkpoint to resume",
@@ -293,6 +383,11 @@ CATALOG: dict[str, Entry] = {
         143,
         "Stopped by SIGTERM",
         "The run stopped at a step boundary because it was asked to. `--resume latest` continues it.",
+    ),
+    "run.unreadable": Entry(
+        3,
+        "A file of the run cannot be read",
+        "A run file is not what its schema says.",
     ),
     "train.data-exhausted": Entry(
         3,
