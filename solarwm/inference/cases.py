@@ -24,21 +24,20 @@ class CaseRow(Protocol):
     @property
     def key(self) -> str: ...
     @property
-    def caption(self) -> str: ...
-    @property
     def start_frame(self) -> int | None: ...
     @property
     def num_frames(self) -> int: ...
     @property
-    def validation_noise_seed(self) -> int | None: ...
+    def extra(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CameraIdentity:
-    """The camera member of a clip, as the guards accepted it."""
+class ClipIdentity:
+    """What a look into the shard adds to a row whose camera the guards accepted."""
 
     fingerprint: str
-    """BLAKE2s of the raw member bytes."""
+    """BLAKE2s of the raw camera member bytes."""
+    prompt: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -104,8 +103,9 @@ def start_frame(row: CaseRow, slot: int, span_frames: int) -> int:
 
 def noise_seed(row: CaseRow, slot: int, base_seed: int) -> int:
     """Seed of a case's start noise: the row's own, else S(`validation-noise`, 0, slot, base seed)."""
-    if row.validation_noise_seed is not None:
-        return row.validation_noise_seed
+    own = row.extra.get("validation_noise_seed")
+    if isinstance(own, int) and not isinstance(own, bool):
+        return own
     return draw_seed("validation-noise", 0, slot, base_seed)
 
 
@@ -116,7 +116,7 @@ def select_cases(
     selection_seed: int,
     base_noise_seed: int,
     span_frames: int,
-    identify: Callable[[CaseRow, int], CameraIdentity],
+    identify: Callable[[Any, int], ClipIdentity],
     is_rejection: Callable[[SolarError], bool],
 ) -> tuple[Case, ...]:
     """The first `count` acceptable rows of the published order, in slots 0, 1, ...
@@ -133,7 +133,7 @@ def select_cases(
         row, slot = rows[row_index], len(cases)
         start = start_frame(row, slot, span_frames)
         try:
-            camera = identify(row, start)
+            clip = identify(row, start)
         except SolarError as fault:
             if not is_rejection(fault):
                 raise
@@ -144,11 +144,11 @@ def select_cases(
                 slot=slot,
                 row_index=row_index,
                 sample_id=row.sample_id,
-                prompt=row.caption,
+                prompt=clip.prompt,
                 start_frame=start,
                 noise_seed=noise_seed(row, slot, base_noise_seed),
-                camera_fingerprint=camera.fingerprint,
-                metadata={**camera.metadata, "selection_candidate_ordinal": ordinal},
+                camera_fingerprint=clip.fingerprint,
+                metadata={**clip.metadata, "selection_candidate_ordinal": ordinal},
             )
         )
     if len(cases) < count:

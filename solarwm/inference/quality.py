@@ -40,7 +40,9 @@ def blur(picture_YX3: np.ndarray, sigma: float) -> np.ndarray:
     """The picture under a Gaussian of `sigma` pixels, mirrored at its edges, as uint8."""
     rows = _blur_matrix(picture_YX3.shape[0], sigma)
     columns = _blur_matrix(picture_YX3.shape[1], sigma)
-    smooth = np.einsum("yv,vwc,xw->yxc", rows, picture_YX3.astype(np.float64), columns, optimize=True)
+    smooth = np.einsum(
+        "yv,vwc,xw->yxc", rows, picture_YX3.astype(np.float64), columns, optimize=True
+    )
     return np.clip(np.rint(smooth), 0, 255).astype(np.uint8)
 
 
@@ -76,9 +78,7 @@ def baseline_metrics(
             "truth_first_quarter": psnr(
                 reconstruction_NYX3[: quarter + 1], truth_NYX3[: quarter + 1]
             ),
-            "truth_last_quarter": psnr(
-                reconstruction_NYX3, truth_NYX3, first=frames - quarter
-            ),
+            "truth_last_quarter": psnr(reconstruction_NYX3, truth_NYX3, first=frames - quarter),
         },
         "static": _against(truth_NYX3, reconstruction_NYX3, lambda picture: picture),
     }
@@ -122,9 +122,7 @@ def summarise(passes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
         for name, clips in passes.items()
     }
     blocks = {name: clips for name, clips in blocks.items() if clips}
-    right = next(
-        (name for name, clips in blocks.items() if clips[0]["camera"] == "source"), None
-    )
+    right = next((name for name, clips in blocks.items() if clips[0]["camera"] == "source"), None)
     table: dict[str, Any] = {"right": right, "passes": {}, "baselines": {}, "flow_loss": {}}
     for name, clips in blocks.items():
         entry: dict[str, Any] = {

@@ -74,7 +74,10 @@ class GenerationStore:
                 "inference.output-exists",
                 "this output directory already holds a generation",
                 where=str(self.root),
-                fixes=["add --resume to fill its missing clips", "--set runtime.output_dir=NEW_DIR"],
+                fixes=[
+                    "add --resume to fill its missing clips",
+                    "--set runtime.output_dir=NEW_DIR",
+                ],
             )
         written = json.loads(path.read_bytes())
         asked = json.loads(body)
@@ -87,7 +90,10 @@ class GenerationStore:
                 "the generation to resume was started for something else",
                 where=str(path),
                 why=f"these parts of the plan differ: {', '.join(changed)}",
-                fixes=["resume with the config it was started with", "--set runtime.output_dir=NEW_DIR"],
+                fixes=[
+                    "resume with the config it was started with",
+                    "--set runtime.output_dir=NEW_DIR",
+                ],
             )
         self._sweep()
 
@@ -154,7 +160,9 @@ class GenerationStore:
             for slot in sorted(self.filled(pass_name))
         )
 
-    def commit_pass(self, pass_name: str, cases: Sequence[Case], *, weights_id: str) -> dict[str, Any]:
+    def commit_pass(
+        self, pass_name: str, cases: Sequence[Case], *, weights_id: str
+    ) -> dict[str, Any]:
         """Check every clip against its manifest, write the ordered manifest, then the marker of the pass.
 
         Gives the pass's entry of the generation marker. Raises `inference.incomplete` (exit 4) where a slot is

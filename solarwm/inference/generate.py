@@ -1,0 +1,173 @@
+"""The one way a clip is made, for inference and for validation: conditions, keyed noise, solver, decode.
+
+Shapes: B batch, F latent frames, C latent channels, H W latent height and width, T text tokens, D text width,
+N pixel frames, Y X pixel height and width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from solarwm.backbones.seam import Backbone, VideoCodec
+from solarwm.camera import poses, variants
+from solarwm.camera.intrinsics import fixed_intrinsics
+from solarwm.data.tensors import LatentBatch
+from solarwm.inference import solvers
+from solarwm.inference.cases import Case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassPlan:
+    """How one pass samples."""
+
+    name: str
+    weights: str
+    """`live` or `ema`."""
+    solver: str
+    """`unipc` or `euler`."""
+    num_inference_steps: int
+    camera: str
+    """`source`, `inverse`, `mirror`, `frozen` or `other`."""
+    latents: int
+    """Latent frames generated."""
+    shift: float
+    """Timestep shift of the noise grid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseInputs:
+    """What a clip is generated from; `c2w_N44` is the clip's own absolute track."""
+
+    case: Case
+    anchor_CHW: torch.Tensor
+    """Latent of the first pixel frame, fp32."""
+    text_TD: torch.Tensor
+    c2w_N44: np.ndarray
+    other_c2w_N44: np.ndarray
+    """The track of the next case, for the pass that is driven by a stranger's camera."""
+    intrinsics_33: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """A finished clip."""
+
+    frames_NYX3: np.ndarray
+    latents_FCHW: torch.Tensor
+    c2w_N44: np.ndarray
+    """Absolute track it was driven with."""
+    viewmats_F44: np.ndarray
+
+
+def case_track(inputs: CaseInputs, camera: str) -> np.ndarray:
+    """The absolute camera-to-world track [N,4,4] of a camera variant, starting at the clip's own first pose."""
+    source = np.asarray(inputs.c2w_N44, dtype=np.float64)
+    if camera == "source":
+        return source
+    if camera == "other":
+        other = np.asarray(inputs.other_c2w_N44, dtype=np.float64)
+        return source[:1] @ poses.invert_se3(other[:1]) @ other
+    return np.asarray(variants.apply(camera, source))
+
+
+def case_batch(inputs: CaseInputs, plan: PassPlan, c2w_N44: np.ndarray) -> LatentBatch:
+    """A batch of one whose clean latents hold the anchor in frame 0 and zeros elsewhere."""
+    channels, height, width = inputs.anchor_CHW.shape
+    latents = torch.zeros(1, plan.latents, channels, height, width)
+    latents[0, 0] = inputs.anchor_CHW
+    return latent_batch(inputs, latents, c2w_N44)
+
+
+def latent_batch(
+    inputs: CaseInputs, latents_BFCHW: torch.Tensor, c2w_N44: np.ndarray
+) -> LatentBatch:
+    """A batch of one over given latents and an absolute camera track."""
+    viewmats = latent_viewmats(c2w_N44, latents_BFCHW.shape[1])
+    return LatentBatch(
+        latents_BFCHW=latents_BFCHW,
+        text_BTD=inputs.text_TD[None],
+        viewmats_BF44=torch.from_numpy(viewmats)[None],
+        intrinsics_B33=torch.from_numpy(np.asarray(inputs.intrinsics_33, dtype=np.float32))[None],
+        sample_ids=(inputs.case.sample_id,),
+        start_frames=(inputs.case.start_frame,),
+        slots=(inputs.case.slot,),
+        occurrences=(inputs.case.slot,),
+    )
+
+
+def latent_viewmats(c2w_N44: np.ndarray, num_latents: int) -> np.ndarray:
+    """First-frame-relative world-to-camera [F,4,4] fp32 at the pixel frame each latent starts with."""
+    track = np.asarray(c2w_N44, dtype=np.float32)
+    return np.ascontiguousarray(
+        poses.viewmats(track[poses.latent_rows(num_latents)]), dtype=np.float32
+    )
+
+
+def start_noise(case: Case, shape_FCHW: tuple[int, ...]) -> torch.Tensor:
+    """Start noise of a case, fp32 on the CPU: its own generator, so ranks and order never matter."""
+    generator = torch.Generator().manual_seed(case.noise_seed)
+    return torch.randn(shape_FCHW, generator=generator, dtype=torch.float32)
+
+
+@torch.inference_mode()
+def generate(
+    inputs: CaseInputs,
+    plan: PassPlan,
+    *,
+    backbone: Backbone,
+    module: nn.Module,
+    codec: VideoCodec,
+    device: torch.device,
+) -> Generated:
+    """One clip of one pass. Equal inputs give equal frames on any topology; draws only from the case's seed."""
+    track = case_track(inputs, plan.camera)
+    batch = case_batch(inputs, plan, track).to(device)
+    conditions = backbone.conditions(batch)
+    noise = start_noise(inputs.case, tuple(batch.latents_BFCHW.shape[1:]))[None].to(device)
+
+    def velocity(latents_BFCHW: torch.Tensor, sigma_BF: torch.Tensor) -> torch.Tensor:
+        return backbone.velocity(module, latents_BFCHW, sigma_BF, conditions)
+
+    anchor = batch.latents_BFCHW[:, 0] if backbone.spec.first_frame_anchored else None
+    latents = solver_of(plan.solver).sample(
+        velocity, noise, num_steps=plan.num_inference_steps, shift=plan.shift, anchor_BCHW=anchor
+    )
+    frames = codec.decode_video(latents[0])
+    return Generated(
+        frames_NYX3=frames.cpu().numpy(),
+        latents_FCHW=latents[0].cpu(),
+        c2w_N44=track,
+        viewmats_F44=latent_viewmats(track, plan.latents),
+    )
+
+
+def solver_of(name: str) -> Any:
+    """The solver of a pass by its config name."""
+    return {"unipc": solvers.UniPC, "euler": solvers.Euler}[name]()
+
+
+def clip_intrinsics(mode: str, source_33: np.ndarray | None) -> np.ndarray:
+    """Normalised intrinsics [3,3] that the model sees: the published fixed lens, or the clip's own."""
+    if mode == "source" and source_33 is not None:
+        return np.asarray(source_33, dtype=np.float32)
+    return np.asarray(fixed_intrinsics(), dtype=np.float32)
+
+
+def provenance(plan: PassPlan, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """How a clip came to be, for its manifest."""
+    return {
+        **facts,
+        "pass": plan.name,
+        "weights": plan.weights,
+        "solver": plan.solver,
+        "num_inference_steps": plan.num_inference_steps,
+        "timestep_shift": plan.shift,
+        "camera": plan.camera,
+        "latent_frames": plan.latents,
+    }
