@@ -1,0 +1,61 @@
+"""Three-axis rotary positions: tables once a geometry, fp32 pairs rounded from float64.
+
+Shapes: B batch, L tokens, H heads, D head width, P = D / 2 rotated pairs (2i, 2i + 1).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+BASE = 10000.0
+
+
+def axis_pairs(head_dim: int) -> tuple[int, int, int]:
+    """Pairs turned by the temporal, vertical and horizontal position: c - 2 (c // 3), c // 3, c // 3."""
+    pairs = head_dim // 2
+    third = pairs // 3
+    return pairs - 2 * third, third, third
+
+
+def rotation_table(slots: tuple[int, ...], height: int, width: int, head_dim: int) -> Tensor:
+    """Complex64 [L,1,P] factors of tokens in (slot, row, column) order, on the CPU.
+
+    Each axis has its own frequencies BASE^(-i / pairs of that axis), i = 0, 1, ..., in float64.
+    """
+    angles = []
+    for positions, pairs in zip(
+        (torch.tensor(slots), torch.arange(height), torch.arange(width)),
+        axis_pairs(head_dim),
+        strict=True,
+    ):
+        exponents = torch.arange(pairs, dtype=torch.float64) / max(pairs, 1)
+        angles.append(torch.outer(positions.double(), BASE**-exponents))
+    temporal, vertical, horizontal = angles
+    grid = (len(slots), height, width)
+    angle = torch.cat(
+        [
+            temporal[:, None, None].expand(*grid, -1),
+            vertical[None, :, None].expand(*grid, -1),
+            horizontal[None, None, :].expand(*grid, -1),
+        ],
+        dim=-1,
+    ).reshape(-1, head_dim // 2)
+    pairs = torch.stack([angle.cos(), angle.sin()], dim=-1).float()
+    return torch.view_as_complex(pairs)[:, None, :]
+
+
+@lru_cache(maxsize=64)
+def cached_table(
+    slots: tuple[int, ...], height: int, width: int, head_dim: int, device: torch.device
+) -> Tensor:
+    """`rotation_table` on `device`, kept for the next call with the same geometry."""
+    return rotation_table(slots, height, width, head_dim).to(device)
+
+
+def rotate(x_BLHD: Tensor, table_L1P: Tensor) -> Tensor:
+    """`x` with every pair turned by its token's angles, in the dtype of `x` (fp32 inside)."""
+    pairs = torch.view_as_complex(x_BLHD.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * table_L1P).flatten(-2).to(x_BLHD.dtype)
