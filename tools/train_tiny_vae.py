@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import io
 import json
 import math
 import time
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -30,6 +32,7 @@ from torch import Tensor, nn
 from solarwm.synthetic.paths import draw_path, generator
 from solarwm.synthetic.renderer import render
 from solarwm.synthetic.scene import the_room
+from solarwm.synthetic.video import encode_mp4
 
 # Legend: B batch, C channels, T frames, H height, W width.
 
@@ -67,10 +70,12 @@ STAGES: tuple[tuple[float, tuple[tuple[int, int], ...]], ...] = (
 
 
 def render_clip(purpose: str, seed: int, index: int) -> np.ndarray:
-    """One clip of the default world, u8 [T,H,W,3]."""
+    """One clip of the default world as a reader sees it, after H.264: u8 [T,H,W,3]."""
     scene = the_room()
     path = draw_path(scene, generator(seed, purpose, index), frames=FRAMES)
-    return render(scene, path.c2w, height=HEIGHT, width=WIDTH)
+    pixels = render(scene, path.c2w, height=HEIGHT, width=WIDTH)
+    with av.open(io.BytesIO(encode_mp4(pixels, fps=16.0))) as container:
+        return np.stack([f.to_ndarray(format="rgb24") for f in container.decode(video=0)])
 
 
 def render_clips(purpose: str, seed: int, num_clips: int, workers: int) -> Tensor:

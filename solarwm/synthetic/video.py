@@ -6,8 +6,17 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-_CRF = "12"
 _GOP = 16
+
+# One thread, and no lookahead: with small pictures its weight search reads past the edge of the
+# picture, and the stream then depends on what memory held before.
+_OPTIONS = {
+    "crf": "12",
+    "preset": "medium",
+    "flags": "+bitexact",
+    "threads": "1",
+    "x264-params": "bframes=0:weightp=0:mbtree=0:rc-lookahead=0",
+}
 
 
 def encode_mp4(pixels: NDArray[np.uint8], *, fps: float) -> bytes:
@@ -24,9 +33,8 @@ def encode_mp4(pixels: NDArray[np.uint8], *, fps: float) -> bytes:
         stream.height, stream.width = pixels.shape[1:3]
         stream.pix_fmt = "yuv420p"
         stream.gop_size = _GOP
-        # One thread: the split over several changes the stream.
         stream.codec_context.thread_count = 1
-        stream.options = {"crf": _CRF, "preset": "medium", "flags": "+bitexact", "threads": "1"}
+        stream.options = dict(_OPTIONS)
         for picture in pixels:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
             container.mux(stream.encode(frame))

@@ -5,10 +5,8 @@ import gzip
 import hashlib
 import io
 import itertools
-import json
 import math
 import multiprocessing
-import os
 import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -19,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from solarwm.storage.digests import blake2s_hex, canonical_json
+from solarwm.storage.durable import make_directories, write_bytes_atomic
 from solarwm.synthetic.clips import SCENE_NAMES, Clip, plan_clip
 from solarwm.synthetic.renderer import FIXED_LENS, Lens, render
 from solarwm.synthetic.video import encode_mp4
@@ -109,7 +109,7 @@ def synthesize(
             frames=frames,
             height=height,
             width=width,
-            fps=fps,
+            fps=float(fps),
             lens=lens,
         )
         for split, size in sizes.items()
@@ -122,7 +122,7 @@ def synthesize(
     for group in _groups(samples):
         name = f"raw-wds/{DATASET}/shards/kept-{TIER}-{len(shards):06d}.tar"
         shard = _shard(group)
-        _write(out / name, shard)
+        _publish(out / name, shard)
         identity = _identity(name, shard)
         for sample in group:
             rows[sample.row["split"]].append({**sample.row, **identity})
@@ -130,7 +130,7 @@ def synthesize(
         num_bytes += len(shard)
     for split, path in indexes.items():
         index_bytes = _index(rows[split])
-        _write(path, index_bytes)
+        _publish(path, index_bytes)
         num_bytes += len(index_bytes)
     return SynthesisReport(
         num_train=sizes["train"],
@@ -202,7 +202,7 @@ def _film(order: _Order) -> _Sample:
         "video.mp4": encode_mp4(pixels, fps=order.fps),
         "camera.npz": _npz(c2w=clip.path.c2w),
         "intrinsics.npy": _npy(intrinsics),
-        "manifest.json": _canonical(manifest),
+        "manifest.json": canonical_json(manifest),
     }
     return _Sample(members=members, row=_row(sample_id, clip, order))
 
@@ -265,7 +265,7 @@ def _row(sample_id: str, clip: Clip, order: _Order) -> dict[str, Any]:
 
 
 def _identity(name: str, shard: bytes) -> dict[str, Any]:
-    digest = hashlib.blake2s(shard).hexdigest()
+    digest = blake2s_hex(shard)
     md5 = hashlib.md5(shard, usedforsecurity=False).digest()
     return {
         "shard": name,
@@ -288,15 +288,8 @@ def _shard(samples: list[_Sample]) -> bytes:
 
 
 def _index(rows: list[dict[str, Any]]) -> bytes:
-    lines = b"".join(_canonical(row) for row in rows)
+    lines = b"".join(canonical_json(row) for row in rows)
     return gzip.compress(lines, compresslevel=9, mtime=0)
-
-
-def _canonical(value: dict[str, Any]) -> bytes:
-    text = json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return f"{text}\n".encode()
 
 
 def _npz(**arrays: NDArray[Any]) -> bytes:
@@ -311,12 +304,6 @@ def _npy(array: NDArray[Any]) -> bytes:
     return target.getvalue()
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Publish a whole file: a hidden sibling, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.parent / f".{path.name}.partial"
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def _publish(path: Path, data: bytes) -> None:
+    make_directories(path.parent)
+    write_bytes_atomic(path, data)
