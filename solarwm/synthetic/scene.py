@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Vec3 = tuple[float, float, float]
 SceneKind = Literal["room", "outdoor"]
 
-FACES = ("left wall", "right wall", "ceiling", "floor", "near wall", "far wall")
+FACES: tuple[str, ...] = ("left wall", "right wall", "ceiling", "floor", "near wall", "far wall")
 """Face order of the shell and of every box: x low, x high, y low, y high, z low, z high."""
 
 
@@ -93,8 +93,9 @@ class Scene:
 
     def surface_names(self) -> tuple[str, ...]:
         """Name of what each surface belongs to, in the order of `textures`."""
-        shell = FACES if self.kind == "room" else ("sky", "sky", "sky", "ground", "sky", "sky")
-        names = list(shell)
+        names = ["sky", "sky", "sky", "ground", "sky", "sky"]
+        if self.kind == "room":
+            names = list(FACES)
         for box in self.boxes:
             names.extend([box.name] * 6)
         names.extend(pillar.name for pillar in self.pillars)

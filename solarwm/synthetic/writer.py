@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import base64
 import gzip
-import hashlib
 import io
 import itertools
 import math
@@ -17,19 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solarwm.storage.digests import blake2s_hex, canonical_json
+from solarwm.storage.digests import canonical_json
 from solarwm.storage.durable import make_directories, write_bytes_atomic
-from solarwm.synthetic.clips import SCENE_NAMES, Clip, plan_clip
+from solarwm.synthetic.clips import SCENE_NAMES, plan_clip
+from solarwm.synthetic.records import DATASET, TIER, ClipOrder, manifest_of, row_of, shard_identity
 from solarwm.synthetic.renderer import FIXED_LENS, Lens, render
 from solarwm.synthetic.video import encode_mp4
 
-DATASET = "local"
-TIER = "high"
 CLIPS_PER_SHARD = 32
-GUARD = 20.0
-"""Published limit on any camera entry and on any translation from the first frame."""
-
-AUDIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +35,6 @@ class SynthesisReport:
     test_index: Path
     shards: tuple[str, ...]
     num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
-    """All that a worker needs to make one clip."""
-
-    scene: str
-    seed: int
-    split: str
-    index: int
-    frames: int
-    height: int
-    width: int
-    fps: float
-    lens: Lens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +79,7 @@ def synthesize(
     num_test = max(1, clips // 4)
     sizes = {"train": clips - num_test, "test": num_test}
     orders = [
-        _Order(
+        ClipOrder(
             scene=scene,
             seed=seed,
             split=split,
@@ -123,7 +101,7 @@ def synthesize(
         name = f"raw-wds/{DATASET}/shards/kept-{TIER}-{len(shards):06d}.tar"
         shard = _shard(group)
         _publish(out / name, shard)
-        identity = _identity(name, shard)
+        identity = shard_identity(name, shard)
         for sample in group:
             rows[sample.row["split"]].append({**sample.row, **identity})
         shards.append(name)
@@ -156,7 +134,7 @@ def _check(*, clips: int, frames: int, height: int, width: int, fps: float, scen
         raise ValueError(f"scene must be one of {', '.join(SCENE_NAMES)}, got {scene!r}")
 
 
-def _film_all(orders: list[_Order], workers: int) -> Iterator[_Sample]:
+def _film_all(orders: list[ClipOrder], workers: int) -> Iterator[_Sample]:
     if workers == 1:
         yield from map(_film, orders)
         return
@@ -182,7 +160,7 @@ def _groups(samples: Iterator[_Sample]) -> Iterator[list[_Sample]]:
             yield group
 
 
-def _film(order: _Order) -> _Sample:
+def _film(order: ClipOrder) -> _Sample:
     clip = plan_clip(
         order.scene,
         seed=order.seed,
@@ -194,86 +172,15 @@ def _film(order: _Order) -> _Sample:
     pixels = render(
         clip.scene, clip.path.c2w, lens=order.lens, height=order.height, width=order.width
     )
-    sample_id = f"{DATASET}/{order.scene}-{order.seed}-{order.split}-{order.index:06d}"
     k = order.lens.matrix(order.height, order.width)
     intrinsics = np.tile([k[0, 0], k[1, 1], k[0, 2], k[1, 2]], (order.frames, 1))
-    manifest = _manifest(sample_id, clip, order)
     members = {
         "video.mp4": encode_mp4(pixels, fps=order.fps),
         "camera.npz": _npz(c2w=clip.path.c2w),
         "intrinsics.npy": _npy(intrinsics),
-        "manifest.json": canonical_json(manifest),
+        "manifest.json": canonical_json(manifest_of(clip, order)),
     }
-    return _Sample(members=members, row=_row(sample_id, clip, order))
-
-
-def _manifest(sample_id: str, clip: Clip, order: _Order) -> dict[str, Any]:
-    return {
-        "source_sample_id": sample_id,
-        "video": {
-            "num_frames": order.frames,
-            "fps": order.fps,
-            "width": order.width,
-            "height": order.height,
-        },
-        "prompt": {"text": clip.caption},
-        "metadata": {
-            "scene": clip.scene.name,
-            "scene_kind": clip.scene.kind,
-            "path_kind": clip.path.kind,
-            "recipe": {
-                "scene": order.scene,
-                "seed": order.seed,
-                "split": order.split,
-                "index": order.index,
-                "lens": [order.lens.fx, order.lens.fy, order.lens.cx, order.lens.cy],
-            },
-        },
-        "camera": {
-            "convention": "authoritative_source_c2w_no_axis_flip",
-            "array_key": "c2w",
-            "shape": [order.frames, 4, 4],
-            "dtype": "float32",
-            "finite": True,
-            "magnitude_audit_seconds": AUDIT_SECONDS,
-            "max_camera_abs": GUARD,
-            "max_rel_translation": GUARD,
-        },
-    }
-
-
-def _row(sample_id: str, clip: Clip, order: _Order) -> dict[str, Any]:
-    key = sample_id.replace("/", "__")
-    return {
-        "sample_id": sample_id,
-        "key": key,
-        "epoch_repeats": 1,
-        "dataset": DATASET,
-        "kept_tier": TIER,
-        "split": order.split,
-        "recipe_role": order.split,
-        "num_frames": order.frames,
-        "fps": order.fps,
-        "width": order.width,
-        "height": order.height,
-        "caption": clip.caption,
-        "video_member": f"{key}.video.mp4",
-        "camera_member": f"{key}.camera.npz",
-        "intrinsics_member": f"{key}.intrinsics.npy",
-        "manifest_member": f"{key}.manifest.json",
-    }
-
-
-def _identity(name: str, shard: bytes) -> dict[str, Any]:
-    digest = blake2s_hex(shard)
-    md5 = hashlib.md5(shard, usedforsecurity=False).digest()
-    return {
-        "shard": name,
-        "shard_size": len(shard),
-        "shard_digest": digest,
-        "shard_md5_b64": base64.b64encode(md5).decode("ascii"),
-        "shard_generation": f"local-digest:{digest}",
-    }
+    return _Sample(members=members, row=row_of(clip, order))
 
 
 def _shard(samples: list[_Sample]) -> bytes:
