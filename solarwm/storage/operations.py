@@ -159,7 +159,7 @@ class LocalFileSystem:
         self.publish_directory(source, target)
 
     def publish_directory(self, source: Path, target: Path) -> None:
-        """Rename to a free name: exclusive rename where the kernel has it, else one under a lock."""
+        """Rename to a free name: exclusive rename where the kernel has it, else a locked one."""
         if self._exclusive_rename and _rename_exclusive(source, target):
             return
         with _publication_lock(target.parent):
