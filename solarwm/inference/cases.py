@@ -1,4 +1,5 @@
-"""Which held-out clips a generation covers: the published selection, start frames, seeds and identities.
+"""Which held-out clips a generation covers: the published selection, start frames, seeds and
+identities.
 
 Standard library and numpy only, so that a plan can be drawn without a model.
 """
@@ -69,7 +70,8 @@ class Case:
 
 
 def draw_seed(purpose: str, first: int, second: int, third: int) -> int:
-    """S(a,b,c,d): the low 31 bits of the little-endian BLAKE2b-64 of `a|b|c|d` (published seeds)."""
+    """S(a,b,c,d): the low 31 bits of the little-endian BLAKE2b-64 of `a|b|c|d` (published
+    seeds)."""
     text = f"{purpose}|{first}|{second}|{third}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") & 0x7FFFFFFF
 
@@ -80,9 +82,11 @@ def candidate_order(num_rows: int, selection_seed: int) -> list[int]:
 
 
 def start_frame(row: CaseRow, slot: int, span_frames: int) -> int:
-    """First source frame of a case: the row's own, else the published draw over every start that fits.
+    """First source frame of a case: the row's own, else the published draw over every start that
+    fits.
 
-    `span_frames` counts the source frames that a clip touches. Raises `inference.clip-too-short` (exit 3).
+    `span_frames` counts the source frames that a clip touches. Raises `inference.clip-too-short`
+    (exit 3).
     """
     latest = row.num_frames - span_frames
     start = row.start_frame
@@ -92,7 +96,7 @@ def start_frame(row: CaseRow, slot: int, span_frames: int) -> int:
             "inference.clip-too-short",
             f"clip {row.sample_id} cannot give {span_frames} frames",
             where=row.sample_id,
-            why=f"the row has {have}; the clip needs frames {start or 0}..{(start or 0) + span_frames - 1}",
+            why=f"the row has {have}; the clip needs {span_frames} from its start",
             fixes=[f"--set data.pixel_frames=N with N at most {row.num_frames}"],
         )
     if start is not None:
@@ -102,7 +106,8 @@ def start_frame(row: CaseRow, slot: int, span_frames: int) -> int:
 
 
 def noise_seed(row: CaseRow, slot: int, base_seed: int) -> int:
-    """Seed of a case's start noise: the row's own, else S(`validation-noise`, 0, slot, base seed)."""
+    """Seed of a case's start noise: the row's own, else S(`validation-noise`, 0, slot, base
+    seed)."""
     own = row.extra.get("validation_noise_seed")
     if isinstance(own, int) and not isinstance(own, bool):
         return own
@@ -121,9 +126,9 @@ def select_cases(
 ) -> tuple[Case, ...]:
     """The first `count` acceptable rows of the published order, in slots 0, 1, ...
 
-    `identify(row, start)` reads a clip's camera and raises where it is unfit; a fault for which `is_rejection`
-    holds (a guard) passes on to the next candidate, any other ends the selection. Raises
-    `inference.too-few-cases` (exit 3).
+    `identify(row, start)` reads a clip's camera and raises where it is unfit; a fault for which
+    `is_rejection` holds (a guard) passes on to the next candidate, any other ends the selection.
+    Raises `inference.too-few-cases` (exit 3).
     """
     cases: list[Case] = []
     refused = 0

@@ -1,4 +1,5 @@
-"""The cheapest sign of camera control: the flow-matching loss of a held-out clip with its own and a wrong camera.
+"""The cheapest sign of camera control: the flow-matching loss of a held-out clip with its own and a
+wrong camera.
 
 Shapes: B batch, F latent frames, C latent channels, H W latent height and width.
 """
@@ -30,8 +31,9 @@ def flow_losses(
 ) -> dict[str, float]:
     """Mean squared velocity error per camera variant, over fixed times and noise and frames 1..F-1.
 
-    x = (1-s) x0 + s e with the target e - x0; s = shift t / (1 + (shift-1) t); frame 0 is the clean anchor at
-    time 0. Noise is keyed by the case's seed and the time's ordinal, so every camera and every model sees the same.
+    x = (1-s) x0 + s e with the target e - x0; s = shift t / (1 + (shift-1) t); frame 0 is the clean
+    anchor at time 0. Noise is keyed by the case's seed and the time's ordinal, so every camera and
+    every model sees the same.
     """
     clean = latents_FCHW[None].to(device)
     totals: dict[str, float] = {}

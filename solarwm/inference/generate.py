@@ -1,7 +1,8 @@
-"""The one way a clip is made, for inference and for validation: conditions, keyed noise, solver, decode.
+"""The one way a clip is made, for inference and for validation: conditions, keyed noise, solver,
+decode.
 
-Shapes: B batch, F latent frames, C latent channels, H W latent height and width, T text tokens, D text width,
-N pixel frames, Y X pixel height and width.
+Shapes: B batch, F latent frames, C latent channels, H W latent height and width, T text tokens, D
+text width, N pixel frames, Y X pixel height and width.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ class Generated:
 
 
 def case_track(inputs: CaseInputs, camera: str) -> np.ndarray:
-    """The absolute camera-to-world track [N,4,4] of a camera variant, starting at the clip's own first pose."""
+    """The absolute camera-to-world track [N,4,4] of a camera variant, starting at the clip's own
+    first pose."""
     source = np.asarray(inputs.c2w_N44, dtype=np.float64)
     if camera == "source":
         return source
     if camera == "other":
-        other = np.asarray(inputs.other_c2w_N44, dtype=np.float64)
-        return source[:1] @ poses.invert_se3(other[:1]) @ other
-    return np.asarray(variants.apply(camera, source))
+        return variants.other(source, np.asarray(inputs.other_c2w_N44, dtype=np.float64))
+    return variants.VARIANTS[camera](source)
 
 
 def case_batch(inputs: CaseInputs, plan: PassPlan, c2w_N44: np.ndarray) -> LatentBatch:
@@ -102,15 +103,17 @@ def latent_batch(
 
 
 def latent_viewmats(c2w_N44: np.ndarray, num_latents: int) -> np.ndarray:
-    """First-frame-relative world-to-camera [F,4,4] fp32 at the pixel frame each latent starts with."""
+    """First-frame-relative world-to-camera [F,4,4] fp32 at the pixel frame each latent starts
+    with."""
     track = np.asarray(c2w_N44, dtype=np.float32)
     return np.ascontiguousarray(
-        poses.viewmats(track[poses.latent_rows(num_latents)]), dtype=np.float32
+        poses.viewmats(track[list(poses.latent_rows(num_latents))]), dtype=np.float32
     )
 
 
 def start_noise(case: Case, shape_FCHW: tuple[int, ...]) -> torch.Tensor:
-    """Start noise of a case, fp32 on the CPU: its own generator, so ranks and order never matter."""
+    """Start noise of a case, fp32 on the CPU: its own generator, so ranks and order never
+    matter."""
     generator = torch.Generator().manual_seed(case.noise_seed)
     return torch.randn(shape_FCHW, generator=generator, dtype=torch.float32)
 
@@ -125,7 +128,8 @@ def generate(
     codec: VideoCodec,
     device: torch.device,
 ) -> Generated:
-    """One clip of one pass. Equal inputs give equal frames on any topology; draws only from the case's seed."""
+    """One clip of one pass. Equal inputs give equal frames on any topology; draws only from the
+    case's seed."""
     track = case_track(inputs, plan.camera)
     batch = case_batch(inputs, plan, track).to(device)
     conditions = backbone.conditions(batch)
@@ -153,7 +157,8 @@ def solver_of(name: str) -> Any:
 
 
 def clip_intrinsics(mode: str, source_33: np.ndarray | None) -> np.ndarray:
-    """Normalised intrinsics [3,3] that the model sees: the published fixed lens, or the clip's own."""
+    """Normalised intrinsics [3,3] that the model sees: the published fixed lens, or the clip's
+    own."""
     if mode == "source" and source_33 is not None:
         return np.asarray(source_33, dtype=np.float32)
     return np.asarray(fixed_intrinsics(), dtype=np.float32)

@@ -1,8 +1,8 @@
-"""How good a generation is where the truth is known: PSNR against it, against its VAE reconstruction, and of
-what a model without a camera could have shown. Plain numpy.
+"""How good a generation is where the truth is known: PSNR against it, against its VAE
+reconstruction, and of what a model without a camera could have shown. Plain numpy.
 
-Shapes: N pixel frames, Y X pixel height and width. Frames are uint8 RGB. Frame 0 is given to the model, so every
-figure is over frames 1..N-1.
+Shapes: N pixel frames, Y X pixel height and width. Frames are uint8 RGB. Frame 0 is given to the
+model, so every figure is over frames 1..N-1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ CAP_DB = 100.0
 
 
 def psnr(frames_NYX3: np.ndarray, reference_NYX3: np.ndarray, *, first: int = 1) -> float:
-    """PSNR of one clip in dB: 10 log10(255^2 / mean squared difference), frames `first`.. of both."""
+    """PSNR of one clip in dB: 10 log10(255^2 / mean squared difference), frames `first`.. of
+    both."""
     frames, reference = frames_NYX3[first:], reference_NYX3[first:]
     if frames.shape != reference.shape or not frames.size:
         raise ValueError(f"clips differ in shape: {frames_NYX3.shape} and {reference_NYX3.shape}")
@@ -49,7 +50,8 @@ def blur(picture_YX3: np.ndarray, sigma: float) -> np.ndarray:
 def pass_metrics(
     generated_NYX3: np.ndarray, truth_NYX3: np.ndarray, reconstruction_NYX3: np.ndarray
 ) -> dict[str, float]:
-    """PSNR of one generated clip against rendered truth and against the truth as the VAE shows it."""
+    """PSNR of one generated clip against rendered truth and against the truth as the VAE shows
+    it."""
     half = 1 + (len(truth_NYX3) - 1) // 2
     return {
         "psnr_truth": psnr(generated_NYX3, truth_NYX3),
@@ -65,9 +67,9 @@ def baseline_metrics(
 ) -> dict[str, dict[str, float]]:
     """PSNR of pictures no model drew, {baseline: {`truth` | `reconstruction`: dB}}.
 
-    `static` repeats the first frame (against the reconstruction: the first reconstructed frame), `blur_S` the
-    first frame under a Gaussian of S px, `mean_latent` is the decoded mean over all cases' latents, `vae` the
-    reconstruction itself, the ceiling of every figure against truth.
+    `static` repeats the first frame (against the reconstruction: the first reconstructed frame),
+    `blur_S` the first frame under a Gaussian of S px, `mean_latent` is the decoded mean over all
+    cases' latents, `vae` the reconstruction itself, the ceiling of every figure against truth.
     """
     frames = len(truth_NYX3)
     quarter = max(1, (frames - 1) // 4)
@@ -95,7 +97,8 @@ def baseline_metrics(
 
 
 def camera_difference(c2w_N44: np.ndarray, other_N44: np.ndarray) -> dict[str, float]:
-    """How far two camera tracks part: the largest rotation in degrees and distance in scene units."""
+    """How far two camera tracks part: the largest rotation in degrees and distance in scene
+    units."""
     product = np.einsum("nij,nij->n", c2w_N44[:, :3, :3], other_N44[:, :3, :3])
     cosine = np.clip((product - 1.0) / 2.0, -1.0, 1.0)
     distance = np.linalg.norm(c2w_N44[:, :3, 3] - other_N44[:, :3, 3], axis=1)
@@ -113,9 +116,9 @@ def differs(difference: Mapping[str, float]) -> bool:
 def summarise(passes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Means over clips of every figure, from `metrics` blocks per pass name (clips in slot order).
 
-    Every mean of PSNR is a mean of per-clip PSNR. Passes without a known truth are left out. `right` names the
-    first pass driven with the clip's own camera; other passes get `loss`, right minus theirs over the clips on
-    which their camera parts from the clip's own.
+    Every mean of PSNR is a mean of per-clip PSNR. Passes without a known truth are left out.
+    `right` names the first pass driven with the clip's own camera; other passes get `loss`, right
+    minus theirs over the clips on which their camera parts from the clip's own.
     """
     blocks = {
         name: [metrics for metrics in clips if "psnr_truth" in metrics]

@@ -1,13 +1,15 @@
-"""What a generation leaves on disk: one directory per clip, published whole or not at all, markers last.
+"""What a generation leaves on disk: one directory per clip, published whole or not at all, markers
+last.
 
-    generation/plan.json                           what is to be made; a resume must ask for the same
-    generation/<pass>/slot-NNNNNN/manifest.json    with its artifacts, renamed into place when complete
-    generation/<pass>/errors/slot-NNNNNN.json      why a clip is missing
-    generation/<pass>/ordered-manifest.jsonl       every sample manifest in slot order
-    generation/<pass>/COMPLETE.json                the pass is whole
-    generation/COMPLETE.json                       every pass is whole
+    generation/plan.json                         what is made; a resume must ask for the same
+    generation/<pass>/slot-NNNNNN/manifest.json  beside its artifacts, renamed into place together
+    generation/<pass>/errors/slot-NNNNNN.json    why a clip is missing
+    generation/<pass>/ordered-manifest.jsonl     every sample manifest in slot order
+    generation/<pass>/COMPLETE.json              the pass is whole
+    generation/COMPLETE.json                     every pass is whole
 
-A pass may be read when its marker exists. Slots are independent, so a resumed run fills the missing ones only.
+A pass may be read when its marker exists. Slots are independent, so a resumed run fills the missing
+ones only.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class SlotDraft:
 
 
 class GenerationStore:
-    """The `generation/` directory of one run. Ranks write disjoint slots; one rank begins and commits."""
+    """The `generation/` directory of one run. Ranks write disjoint slots; one rank begins and
+    commits."""
 
     def __init__(self, root: Path, *, family: str) -> None:
         self.root = root
@@ -62,7 +65,8 @@ class GenerationStore:
         return self.pass_root(pass_name) / slot_name(slot)
 
     def begin(self, plan: Mapping[str, Any], *, resume: bool) -> None:
-        """Record what is to be made. A second start without `resume`, or with another plan, is refused (exit 2)."""
+        """Record what is to be made. A second start without `resume`, or with another plan, is
+        refused (exit 2)."""
         body = digests.canonical_json({"schema": PLAN_SCHEMA, "family": self.family, **plan})
         path = self.root / "plan.json"
         if not path.exists():
@@ -112,7 +116,8 @@ class GenerationStore:
 
     @contextmanager
     def slot(self, pass_name: str, case: Case, *, weights_id: str) -> Iterator[SlotDraft]:
-        """A private directory for one clip, published by a no-replace rename when the block ends well."""
+        """A private directory for one clip, published by a no-replace rename when the block ends
+        well."""
         final = self.slot_path(pass_name, case.slot)
         final.parent.mkdir(parents=True, exist_ok=True)
         with durable.staged_directory(final) as private:
@@ -163,10 +168,12 @@ class GenerationStore:
     def commit_pass(
         self, pass_name: str, cases: Sequence[Case], *, weights_id: str
     ) -> dict[str, Any]:
-        """Check every clip against its manifest, write the ordered manifest, then the marker of the pass.
+        """Check every clip against its manifest, write the ordered manifest, then the marker of the
+        pass.
 
-        Gives the pass's entry of the generation marker. Raises `inference.incomplete` (exit 4) where a slot is
-        missing or an artifact is not what its manifest says. A pass that is already whole is left as it is.
+        Gives the pass's entry of the generation marker. Raises `inference.incomplete` (exit 4)
+        where a slot is missing or an artifact is not what its manifest says. A pass that is already
+        whole is left as it is.
         """
         body = b"".join(self._checked_manifest(pass_name, case) for case in cases)
         digest = digests.blake2s_hex(body)
@@ -244,12 +251,14 @@ def slot_name(slot: int) -> str:
 
 
 def is_shared_fault(fault: BaseException) -> bool:
-    """Whether a fault spoils the run rather than one clip: its surroundings, another rank, or a bug."""
+    """Whether a fault spoils the run rather than one clip: its surroundings, another rank, or a
+    bug."""
     return not (isinstance(fault, SolarError) and fault.exit_code in (3, 7))
 
 
 def attempt(make: Callable[[], None], on_fault: Callable[[BaseException], None]) -> bool:
-    """Run `make`; a fault of one clip goes to `on_fault` and gives False, any other fault is raised."""
+    """Run `make`; a fault of one clip goes to `on_fault` and gives False, any other fault is
+    raised."""
     try:
         make()
     except SolarError as fault:
@@ -276,7 +285,8 @@ def _artifacts(folder: Path, prefix: str) -> list[dict[str, Any]]:
 
 
 def _create_same(path: Path, body: bytes) -> None:
-    """Create a file; one that already holds the same bytes is taken as done, another is never replaced."""
+    """Create a file; one that already holds the same bytes is taken as done, another is never
+    replaced."""
     try:
         durable.create_bytes(path, body)
     except FileExistsError:

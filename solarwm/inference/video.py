@@ -15,7 +15,8 @@ CONSTANT_RATE = 14
 
 
 def write_mp4(path: Path, frames_NYX3: np.ndarray, fps: float) -> None:
-    """Write uint8 RGB frames as H.264, yuv420p, index first (faststart). Height and width must be even."""
+    """Write uint8 RGB frames as H.264, yuv420p, index first (faststart). Height and width must be
+    even."""
     import av
 
     _check_frames(frames_NYX3)
@@ -56,8 +57,9 @@ def write_cameras(
     frame_indices: tuple[int, ...],
     fps: float,
 ) -> tuple[str, ...]:
-    """Write `camera.npy` (float64 absolute camera-to-world [N,4,4]) and `camera.npz` (the same with what the
-    model saw: relative world-to-camera per latent, normalised intrinsics, source frames); gives their names."""
+    """Write `camera.npy` (float64 absolute camera-to-world [N,4,4]) and `camera.npz` (the same with
+    what the model saw: relative world-to-camera per latent, normalised intrinsics, source frames);
+    gives their names."""
     track = np.ascontiguousarray(c2w_N44, dtype=np.float64)
     if track.ndim != 3 or track.shape[1:] != (4, 4) or not np.isfinite(track).all():
         raise ValueError(f"a camera track is finite [N,4,4], got {track.shape}")

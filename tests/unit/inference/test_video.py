@@ -64,7 +64,7 @@ def test_truth_stands_left_of_the_generated_clip_and_the_shorter_clip_ends_it():
     ],
 )
 def test_frames_that_cannot_be_written_are_refused(tmp_path, frames):
-    with pytest.raises(ValueError, match="frames|H.264"):
+    with pytest.raises(ValueError, match=r"frames|H\.264"):
         video.write_mp4(tmp_path / "video.mp4", frames, 16)
 
 
