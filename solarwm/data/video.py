@@ -1,0 +1,95 @@
+"""Exact frames of one encoded video, decoded in order on one thread."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from solarwm.errors.types import SolarError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DEFAULT_TIMEOUT_S = 120.0
+
+
+def decode_frames(
+    data: bytes,
+    indices: Sequence[int],
+    *,
+    sample_id: str,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> NDArray[np.uint8]:
+    """The frames with the given numbers, in that order: RGB uint8 [N,Y,X,3] at the stored size.
+
+    `indices` ascend and may repeat. Raises SolarError (exit 3) `video.undecodable`,
+    `video.too-few-frames` or `video.timeout`, each naming the sample.
+    """
+    import av
+    import numpy as np
+    from av.error import FFmpegError
+
+    deadline = clock() + timeout_s
+    last = indices[-1]
+    wanted = set(indices)
+    kept: dict[int, NDArray[np.uint8]] = {}
+    count = 0
+    try:
+        with av.open(io.BytesIO(data), mode="r") as container:
+            if not container.streams.video:
+                raise _fault("video.undecodable", "the video has no picture stream", sample_id)
+            stream = container.streams.video[0]
+            stream.thread_type = "NONE"
+            for frame in container.decode(stream):
+                if frame.is_corrupt:
+                    raise _fault(
+                        "video.undecodable",
+                        "a frame of the video is damaged",
+                        sample_id,
+                        why=f"frame {count}",
+                    )
+                if count in wanted:
+                    kept[count] = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+                count += 1
+                if count > last:
+                    break
+                if clock() > deadline:
+                    raise _fault(
+                        "video.timeout",
+                        "decoding the video took too long",
+                        sample_id,
+                        why=f"{count} of {last + 1} frames in {timeout_s:g} s",
+                    )
+    except FFmpegError as error:
+        raise _fault(
+            "video.undecodable",
+            "the video cannot be decoded",
+            sample_id,
+            why=f"{error.strerror or type(error).__name__} after frame {count - 1}"
+            if count
+            else str(error.strerror),
+        ) from None
+    if count <= last:
+        raise SolarError(
+            "video.too-few-frames",
+            f"the video of sample {sample_id!r} has too few frames",
+            where=sample_id,
+            why=f"frame {last} is needed, {count} frames could be decoded",
+            fixes=[
+                "correct num_frames in the index row",
+                "set data.pixel_frames to a shorter clip",
+            ],
+            context={"sample_id": sample_id, "needed": last + 1, "found": count},
+        )
+    frames = [kept[index] for index in indices]
+    if any(frame.shape != frames[0].shape for frame in frames):
+        raise _fault("video.undecodable", "the picture size changes within the video", sample_id)
+    return np.stack(frames)
+
+
+def _fault(code: str, headline: str, sample_id: str, *, why: str = "") -> SolarError:
+    return SolarError(code, headline, where=sample_id, why=why, context={"sample_id": sample_id})
