@@ -444,6 +444,11 @@ CATALOG: dict[str, Entry] = {
         "At least one clip could not be made, or an artifact is not what its manifest says. The reasons lie in "
         "generation/<pass>/errors/. The same command with --resume fills the missing clips only.",
     ),
+    "inference.not-finite": Entry(
+        7,
+        "A generated clip is not finite",
+        "The solver diverged: NaN or infinity in the latents of a generated clip.",
+    ),
     "inference.output-exists": Entry(
         2,
         "The output directory already holds a generation",

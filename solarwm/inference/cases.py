@@ -27,8 +27,6 @@ class CaseRow(Protocol):
     @property
     def start_frame(self) -> int | None: ...
     @property
-    def num_frames(self) -> int: ...
-    @property
     def extra(self) -> Mapping[str, Any]: ...
 
 
@@ -81,23 +79,23 @@ def candidate_order(num_rows: int, selection_seed: int) -> list[int]:
     return random.Random(selection_seed).sample(range(num_rows), num_rows)
 
 
-def start_frame(row: CaseRow, slot: int, span_frames: int) -> int:
+def start_frame(row: CaseRow, slot: int, *, num_frames: int, span_frames: int) -> int:
     """First source frame of a case: the row's own, else the published draw over every start that
     fits.
 
-    `span_frames` counts the source frames that a clip touches. Raises `inference.clip-too-short`
-    (exit 3).
+    `num_frames` counts the source frames there are, `span_frames` those a clip reaches over.
+    Raises `inference.clip-too-short` (exit 3).
     """
-    latest = row.num_frames - span_frames
+    latest = num_frames - span_frames
     start = row.start_frame
     if latest < 0 or (start is not None and not 0 <= start <= latest):
-        have = f"{row.num_frames} frames" + (f" from frame {start}" if start is not None else "")
+        asked = f" from frame {start}" if start is not None else ""
         raise SolarError(
             "inference.clip-too-short",
-            f"clip {row.sample_id} cannot give {span_frames} frames",
+            f"clip {row.sample_id} cannot give {span_frames} frames{asked}",
             where=row.sample_id,
-            why=f"the row has {have}; the clip needs {span_frames} from its start",
-            fixes=[f"--set data.pixel_frames=N with N at most {row.num_frames}"],
+            why=f"the source has {num_frames} frames",
+            fixes=[f"--set data.pixel_frames=N with N at most {num_frames}"],
         )
     if start is not None:
         return start
@@ -120,12 +118,13 @@ def select_cases(
     *,
     selection_seed: int,
     base_noise_seed: int,
-    span_frames: int,
+    measure: Callable[[Any], tuple[int, int]],
     identify: Callable[[Any, int], ClipIdentity],
     is_rejection: Callable[[SolarError], bool],
 ) -> tuple[Case, ...]:
     """The first `count` acceptable rows of the published order, in slots 0, 1, ...
 
+    `measure(row)` gives the source frames a row has and those a clip reaches over.
     `identify(row, start)` reads a clip's camera and raises where it is unfit; a fault for which
     `is_rejection` holds (a guard) passes on to the next candidate, any other ends the selection.
     Raises `inference.too-few-cases` (exit 3).
@@ -136,7 +135,8 @@ def select_cases(
         if len(cases) == count:
             break
         row, slot = rows[row_index], len(cases)
-        start = start_frame(row, slot, span_frames)
+        num_frames, span_frames = measure(row)
+        start = start_frame(row, slot, num_frames=num_frames, span_frames=span_frames)
         try:
             clip = identify(row, start)
         except SolarError as fault:

@@ -17,7 +17,6 @@ from torch import nn
 
 from solarwm.backbones.seam import Backbone, VideoCodec
 from solarwm.camera import poses, variants
-from solarwm.camera.intrinsics import fixed_intrinsics
 from solarwm.data.tensors import LatentBatch
 from solarwm.inference import solvers
 from solarwm.inference.cases import Case
@@ -39,6 +38,8 @@ class PassPlan:
     """Latent frames generated."""
     shift: float
     """Timestep shift of the noise grid."""
+    numerics: str = "corrected"
+    """`corrected`, or `published` rounding of solver times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ def generate(
         return backbone.velocity(module, latents_BFCHW, sigma_BF, conditions)
 
     anchor = batch.latents_BFCHW[:, 0] if backbone.spec.first_frame_anchored else None
-    latents = solver_of(plan.solver).sample(
+    latents = solvers.create(plan.solver, numerics=plan.numerics).sample(
         velocity, noise, num_steps=plan.num_inference_steps, shift=plan.shift, anchor_BCHW=anchor
     )
     frames = codec.decode_video(latents[0])
@@ -149,19 +150,6 @@ def generate(
         c2w_N44=track,
         viewmats_F44=latent_viewmats(track, plan.latents),
     )
-
-
-def solver_of(name: str) -> Any:
-    """The solver of a pass by its config name."""
-    return {"unipc": solvers.UniPC, "euler": solvers.Euler}[name]()
-
-
-def clip_intrinsics(mode: str, source_33: np.ndarray | None) -> np.ndarray:
-    """Normalised intrinsics [3,3] that the model sees: the published fixed lens, or the clip's
-    own."""
-    if mode == "source" and source_33 is not None:
-        return np.asarray(source_33, dtype=np.float32)
-    return np.asarray(fixed_intrinsics(), dtype=np.float32)
 
 
 def provenance(plan: PassPlan, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def _select(rows, count, identify=_identify):
         count,
         selection_seed=42,
         base_noise_seed=42,
-        span_frames=33,
+        measure=lambda row: (row.num_frames, 33),
         identify=identify,
         is_rejection=lambda fault: fault.code == "camera.guard",
     )
@@ -96,20 +96,23 @@ def test_too_few_usable_rows_are_told_with_their_number():
 
 def test_a_row_keeps_its_own_start_and_noise_seed():
     row = _Row("local/a", start_frame=12, extra={"validation_noise_seed": 7})
-    assert start_frame(row, 5, 33) == 12
+    assert start_frame(row, 5, num_frames=100, span_frames=33) == 12
     assert noise_seed(row, 5, 42) == 7
 
 
 def test_a_drawn_start_leaves_room_for_the_clip_and_may_be_the_last_that_fits():
-    starts = {start_frame(_Row(f"local/{index}", num_frames=35), 0, 33) for index in range(60)}
+    starts = {
+        start_frame(_Row(f"local/{index}"), 0, num_frames=35, span_frames=33) for index in range(60)
+    }
     assert starts == {0, 1, 2}
 
 
 @pytest.mark.parametrize("start", [-1, 68, None])
 def test_a_clip_that_does_not_fit_is_refused(start):
-    row = _Row("local/a", num_frames=100 if start is not None else 32, start_frame=start)
+    row = _Row("local/a", start_frame=start)
+    frames = 100 if start is not None else 32
     with pytest.raises(SolarError) as caught:
-        start_frame(row, 0, 33)
+        start_frame(row, 0, num_frames=frames, span_frames=33)
     assert caught.value.code == "inference.clip-too-short"
 
 

@@ -1,0 +1,154 @@
+"""Held-out clips as the generation needs them: selected, guarded, read and encoded.
+
+Shapes: F latent frames, C latent channels, H W latent height and width, T text tokens, D text
+width, N pixel frames, Y X pixel height and width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Any
+
+import numpy as np
+import torch
+
+from solarwm.backbones.seam import VideoCodec
+from solarwm.data.cameras import CameraRules
+from solarwm.data.index import Index
+from solarwm.data.records import (
+    SKIPPED_CODES,
+    RawClip,
+    Track,
+    manifest_of,
+    num_frames_of,
+    read_cameras,
+    read_clip,
+)
+from solarwm.data.rows import Row
+from solarwm.data.shards import ShardReader
+from solarwm.data.windows import frame_offsets
+from solarwm.inference.cases import Case, ClipIdentity, select_cases
+from solarwm.inference.generate import CaseInputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipCut:
+    """How clips are cut from their sources."""
+
+    frames: int
+    latents: int
+    height: int
+    width: int
+    fps: float
+    """Frames per second of the clip; 0 keeps the source rate."""
+    translation_transform: str
+
+
+class HeldOutClips:
+    """The test index and its shards. Not for several threads."""
+
+    def __init__(
+        self, *, index: Index, reader: ShardReader, cut: ClipCut, rules: CameraRules
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._cut = cut
+        self._rules = rules
+        self._cases: tuple[Case, ...] = ()
+
+    def select(self, count: int, *, selection_seed: int, base_noise_seed: int) -> tuple[Case, ...]:
+        """The cases of this index in the published order; see `cases.select_cases`."""
+        self._cases = select_cases(
+            self._index.rows,
+            count,
+            selection_seed=selection_seed,
+            base_noise_seed=base_noise_seed,
+            measure=self._measure,
+            identify=self._identify,
+            is_rejection=lambda fault: fault.code in SKIPPED_CODES,
+        )
+        return self._cases
+
+    def clip(self, case: Case) -> RawClip:
+        """Pixels and cameras of a case. Raises `shard.*`, `video.*`, `camera.*` (exit 3)."""
+        row = self._index.rows[case.row_index]
+        return read_clip(self._reader, row, start_frame=case.start_frame, **self._window())
+
+    def next_track(self, case: Case) -> np.ndarray:
+        """Absolute cameras [N,4,4] of the next case (of the first one for the last)."""
+        other = self._cases[(case.slot + 1) % len(self._cases)]
+        row = self._index.rows[other.row_index]
+        track = read_cameras(self._reader, row, start_frame=other.start_frame, **self._window())
+        return np.asarray(track.c2w_N44)
+
+    def _window(self) -> dict[str, Any]:
+        cut = self._cut
+        return {
+            "frames": cut.frames,
+            "height": cut.height,
+            "width": cut.width,
+            "fps": cut.fps,
+            "rules": self._rules,
+        }
+
+    def _measure(self, row: Row) -> tuple[int, int]:
+        manifest: Mapping[str, Any] = {}
+        if not row.num_frames:
+            manifest = manifest_of(self._reader, row)
+        offsets = frame_offsets(self._cut.frames, source_fps=row.fps, output_fps=self._cut.fps)
+        return num_frames_of(row, manifest), offsets[-1] + 1
+
+    def _identify(self, row: Row, start: int) -> ClipIdentity:
+        track: Track = read_cameras(self._reader, row, start_frame=start, **self._window())
+        member = self._reader.read(row.shard, row.camera_member or "", shard_size=row.shard_size)
+        scene = (row.extra.get("metadata") or {}).get("scene", "")
+        return ClipIdentity(
+            fingerprint=blake2s(member).hexdigest(),
+            prompt=track.caption,
+            metadata={
+                "key": row.key,
+                "source_shard": row.shard,
+                "source_row_ordinal": row.ordinal,
+                "dataset": row.dataset or "",
+                "scene": scene,
+                "source_num_frames": track.source_num_frames,
+                "source_pixel_frames": self._cut.frames,
+                "train_latent_frames": self._cut.latents,
+                "source_frame_last": track.frame_indices[-1],
+                "camera_translation_transform": self._cut.translation_transform,
+                "variable_rollout_start_adjusted": False,
+                "validation_input_status": "ok",
+                "artifact_valid": True,
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedCase:
+    """A case with what the codec made of it; tensors on the CPU, fp32."""
+
+    inputs: CaseInputs
+    truth: RawClip
+    latents_FCHW: torch.Tensor
+    """The whole clip encoded: the reference of the quality figures, never seen by the model."""
+
+
+def encode_case(clips: HeldOutClips, case: Case, codec: VideoCodec) -> EncodedCase:
+    """Read and encode a case. The anchor is the first pixel frame encoded alone."""
+    truth = clips.clip(case)
+    pixels = torch.from_numpy(truth.pixels_NYX3)
+    anchor = codec.encode_video(pixels[:1])[0].float().cpu()
+    return EncodedCase(
+        inputs=CaseInputs(
+            case=case,
+            anchor_CHW=anchor,
+            text_TD=codec.encode_text([case.prompt])[0].float().cpu(),
+            c2w_N44=np.asarray(truth.c2w_N44),
+            other_c2w_N44=clips.next_track(case),
+            intrinsics_33=np.asarray(truth.intrinsics_33),
+        ),
+        truth=truth,
+        latents_FCHW=codec.encode_video(pixels).float().cpu(),
+    )

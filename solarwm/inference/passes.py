@@ -1,0 +1,164 @@
+"""The passes of a generation over the cases of one rank: generate, measure, publish, case by case.
+
+Shapes: N pixel frames, Y X pixel height and width, F latent frames, C latent channels, H W latent
+height and width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from solarwm.backbones.seam import Backbone, VideoCodec
+from solarwm.errors.types import SolarError
+from solarwm.inference import quality, video
+from solarwm.inference.cases import Case
+from solarwm.inference.clips import EncodedCase, HeldOutClips, encode_case
+from solarwm.inference.flow_loss import flow_losses
+from solarwm.inference.generate import PassPlan, generate, provenance
+from solarwm.inference.transaction import GenerationStore, attempt
+from solarwm.storage.digests import canonical_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generator:
+    """Everything the passes of one rank share."""
+
+    backbone: Backbone
+    modules: Mapping[str, nn.Module]
+    """Module per weights name, `live` and `ema`, in eval mode on `device`."""
+    weights_ids: Mapping[str, str]
+    codec: VideoCodec
+    clips: HeldOutClips
+    store: GenerationStore
+    device: torch.device
+    fps: float
+    world_rank: int
+    facts: Mapping[str, Any]
+    """Provenance that holds for the whole run."""
+
+
+def missing_slots(
+    store: GenerationStore, plans: Sequence[PassPlan], cases: Sequence[Case]
+) -> dict[int, tuple[PassPlan, ...]]:
+    """Which passes each case still lacks, by slot; whole cases are left out."""
+    filled = {plan.name: store.filled(plan.name) for plan in plans}
+    missing = {
+        case.slot: tuple(plan for plan in plans if case.slot not in filled[plan.name])
+        for case in cases
+    }
+    return {slot: lacking for slot, lacking in missing.items() if lacking}
+
+
+def encode_cases(
+    generator: Generator,
+    cases: Sequence[Case],
+    on_fault: Callable[[Case, BaseException], None],
+) -> dict[int, EncodedCase]:
+    """Read and encode cases by slot; one whose files are bad goes to `on_fault` and is left out."""
+    encoded: dict[int, EncodedCase] = {}
+    for case in cases:
+
+        def make(case: Case = case) -> None:
+            encoded[case.slot] = encode_case(generator.clips, case, generator.codec)
+
+        attempt(make, lambda fault, case=case: on_fault(case, fault))
+    return encoded
+
+
+def run_case(
+    generator: Generator,
+    encoded: EncodedCase,
+    plans: Sequence[PassPlan],
+    *,
+    mean_latent_NYX3: np.ndarray | None,
+    on_fault: Callable[[PassPlan, BaseException], None],
+    on_clip: Callable[[PassPlan, Mapping[str, Any]], None],
+) -> None:
+    """Every given pass of one case. A fault of a pass goes to `on_fault`, the others go on."""
+    truth = encoded.truth.pixels_NYX3
+    rebuilt = generator.codec.decode_video(encoded.latents_FCHW).cpu().numpy()
+    baselines: dict[str, Any] | None = None
+    for plan in plans:
+        metrics: dict[str, Any] = {}
+
+        def make(plan: PassPlan = plan, metrics: dict[str, Any] = metrics) -> None:
+            nonlocal baselines
+            if plan.camera == "source" and baselines is None:
+                baselines = quality.baseline_metrics(truth, rebuilt, mean_latent_NYX3)
+            _publish(generator, encoded, plan, rebuilt, baselines, metrics)
+
+        if attempt(make, lambda fault, plan=plan: on_fault(plan, fault)):
+            on_clip(plan, metrics)
+
+
+def _publish(
+    generator: Generator,
+    encoded: EncodedCase,
+    plan: PassPlan,
+    rebuilt_NYX3: np.ndarray,
+    baselines: Mapping[str, Any] | None,
+    metrics: dict[str, Any],
+) -> None:
+    inputs, truth = encoded.inputs, encoded.truth
+    module = generator.modules[plan.weights]
+    clip = generate(
+        inputs,
+        plan,
+        backbone=generator.backbone,
+        module=module,
+        codec=generator.codec,
+        device=generator.device,
+    )
+    if not bool(torch.isfinite(clip.latents_FCHW).all()):
+        raise SolarError(
+            "inference.not-finite",
+            f"pass {plan.name} gave numbers that are not finite",
+            where=inputs.case.sample_id,
+            why="the weights or the sampling settings make the solver diverge",
+        )
+    metrics.update(
+        slot=inputs.case.slot,
+        camera=plan.camera,
+        solver=plan.solver,
+        num_inference_steps=plan.num_inference_steps,
+        generated_latents_finite=True,
+        camera_difference=quality.camera_difference(
+            np.asarray(inputs.c2w_N44, dtype=np.float64), clip.c2w_N44
+        ),
+        **quality.pass_metrics(clip.frames_NYX3, truth.pixels_NYX3, rebuilt_NYX3),
+    )
+    if plan.camera == "source":
+        metrics["baselines"] = dict(baselines or {})
+        metrics["flow_loss"] = flow_losses(
+            inputs,
+            encoded.latents_FCHW,
+            cameras=("source", "inverse"),
+            shift=plan.shift,
+            backbone=generator.backbone,
+            module=module,
+            device=generator.device,
+        )
+    facts = provenance(plan, generator.facts)
+    weights_id = generator.weights_ids[plan.weights]
+    with generator.store.slot(plan.name, inputs.case, weights_id=weights_id) as draft:
+        video.write_mp4(draft.folder / "video.mp4", clip.frames_NYX3, generator.fps)
+        pair = video.side_by_side(truth.pixels_NYX3, clip.frames_NYX3)
+        video.write_mp4(draft.folder / "compare.mp4", pair, generator.fps)
+        video.write_cameras(
+            draft.folder,
+            clip.c2w_N44,
+            viewmats_F44=clip.viewmats_F44,
+            intrinsics_33=inputs.intrinsics_33,
+            frame_indices=truth.frame_indices,
+            fps=generator.fps,
+        )
+        (draft.folder / "schedule.json").write_bytes(canonical_json(facts))
+        draft.shape = tuple(clip.frames_NYX3.shape)
+        draft.metrics = metrics
+        draft.provenance = facts
