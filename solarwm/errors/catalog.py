@@ -172,6 +172,17 @@ CATALOG: dict[str, Entry] = {
         "global_batch_size must equal (world_size / sequence_parallel_size) x micro_batch_size x grad_accum. "
         "Checked for training only.",
     ),
+    "config.binding-value": Entry(
+        2,
+        "A value contradicts the format or the model",
+        "Format constants have one legal value in every profile; sizes that belong to the architecture have one legal "
+        "value for the chosen profile. Both may be left out: they are filled in.",
+    ),
+    "config.conflict": Entry(
+        2,
+        "Two settings contradict each other",
+        "Each value is legal alone, but not beside the other one that the error names.",
+    ),
     "config.duplicate-key": Entry(
         2,
         "A key is written twice in one mapping",
@@ -277,6 +288,12 @@ CATALOG: dict[str, Entry] = {
         2,
         "A value is out of its range",
         "The type is right, but the value is not among the legal ones; the error gives them.",
+    ),
+    "data.empty-reader": Entry(
+        3,
+        "A reader of the published order gets no sample",
+        "In the published order samples are dealt to ranks and loader workers; with too few "
+        "shards or rows some get none.",
     ),
     "data.extra-missing": Entry(
         5,
@@ -489,6 +506,12 @@ CATALOG: dict[str, Entry] = {
         "`distributed.world_size` says how many processes a run has. Start that many with torchrun, or "
         "change the config.",
     ),
+    "objective.no-shift": Entry(
+        2,
+        "The objective has no timestep shift",
+        "The noise levels of this objective are drawn on a shifted grid; set "
+        "`model.timestep_shift`.",
+    ),
     "resource.memory": Entry(
         5,
         "Memory ran out",
@@ -639,6 +662,67 @@ CATALOG: dict[str, Entry] = {
         3,
         "The video cannot be decoded",
         "The member is damaged or no video; the decoder's reason is given.",
+    ),
+    "weights.codec-unavailable": Entry(
+        3,
+        "The released codec cannot be opened",
+        "Pixels and text of the released profile need the published VAE and text encoder. "
+        "Train from pre-encoded latents, or use a small profile, whose codec is shipped.",
+    ),
+    "weights.duplicate": Entry(
+        3,
+        "A tensor is in two weight files",
+        "A directory of weights must hold every tensor exactly once.",
+    ),
+    "weights.empty": Entry(
+        3,
+        "A weight file is empty",
+        "The file was read but holds no tensors.",
+    ),
+    "weights.missing": Entry(
+        3,
+        "Weights are not there",
+        "The path names no safetensors file, no directory of them and no model.pt.",
+    ),
+    "weights.missing-tensors": Entry(
+        3,
+        "A weight file is incomplete",
+        "Every tensor of the model must be in the file; a partly filled model is never "
+        "trained or sampled.",
+    ),
+    "weights.mixed-prefix": Entry(
+        3,
+        "Tensor names are prefixed inconsistently",
+        "Either all names carry the `model.` prefix or none does.",
+    ),
+    "weights.no-match": Entry(
+        3,
+        "The weights belong to another model",
+        "Neither published nor diffusers names of this family occur in the file.",
+    ),
+    "weights.role-missing": Entry(
+        3,
+        "A checkpoint lacks the asked weights",
+        "`live` weights are the state `generator`, `ema` weights `generator_ema` of a "
+        "model.pt.",
+    ),
+    "weights.shape": Entry(
+        3,
+        "Weights have another size",
+        "The file was written by another size of the model; choose the matching "
+        "model.profile.",
+    ),
+    "weights.unexpected-tensors": Entry(
+        3,
+        "A weight file holds unknown tensors",
+        "Tensors that would be ignored usually mean the wrong model or the wrong naming: "
+        "they are refused.",
+    ),
+    "weights.unreadable": Entry(
+        3,
+        "A weight file cannot be read",
+        "It is damaged, cut short, or holds something else than tensors. Only tensor "
+        "files are read; pickled objects are refused.",
     ),
 }
 

@@ -1,0 +1,95 @@
+"""Picks the numbers of a topology out of plain config values, tolerating what is missing or of a wrong type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from solarwm.config.document import get
+from solarwm.config.finding import Finding
+from solarwm.config.marks import Facts
+from solarwm.config.topology import Inputs
+
+
+def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
+    """The numbers of `values`; a missing or mistyped one takes its neutral value (validation reports it)."""
+    runtime = values.get("runtime")
+    steps = _int(values, ("train", "max_steps"), 0)
+    override = _int(values, ("runtime", "max_steps_override"), 0)
+    training = values.get("action") == "train"
+    passes = get(values, "validation", "passes")
+    has_cadence = isinstance(runtime, dict) and "save_every" in runtime
+    save_path = ("runtime", "save_every") if has_cadence else ("checkpoint", "save_every_steps")
+    validate_path = (
+        ("runtime", "validate_every")
+        if isinstance(runtime, dict) and "validate_every" in runtime
+        else ("validation", "validate_every_steps")
+    )
+    preencode = values.get("action") == "preencode"
+    return Inputs(
+        world_size=_int(values, ("distributed", "world_size"), 1),
+        local_world_size=_int(values, ("distributed", "local_world_size"), 0) or None,
+        sequence_parallel_size=_int(values, ("distributed", "sequence_parallel_size"), 1),
+        micro_batch_size=_int(values, ("train", "micro_batch_size"), 1),
+        accumulation=_int(values, ("train", "grad_accum"), 1),
+        global_batch_size=_int(values, ("train", "global_batch_size"), 0) or None,
+        frames=facts.pixel_frames if facts.pixel_frames > 0 else None,
+        latents=facts.latents if facts.pixel_frames > 0 else None,
+        tokens_per_latent=facts.tokens_per_latent or None,
+        num_heads=None if preencode else facts.dims.num_heads,
+        frame_splits=_ints(get(values, "distributed", "sp_frame_splits")),
+        token_splits=_ints(get(values, "distributed", "sp_token_splits")),
+        max_steps=(override or steps) if training else 0,
+        save_every=_int(values, save_path, 0),
+        validate_every=_int(values, validate_path, 0),
+        sample_count=_int(
+            values, ("validation", "sample_count"), _int(values, ("inference", "sample_count"), 0)
+        ),
+        num_passes=len(passes) if isinstance(passes, list) else 1,
+        checks_batch=training,
+    )
+
+
+def geometry_findings(facts: Facts) -> list[Finding]:
+    """Clip sizes that the VAE or the patch grid forbids, with the nearest legal ones."""
+    found: list[Finding] = []
+    geometry = facts.geometry
+    frames = facts.pixel_frames
+    if frames > 0 and geometry.latents(frames) is None:
+        legal = geometry.nearest_frames(frames)
+        formula = f"{geometry.first_frames} + {geometry.period_frames} x n"
+        found.append(
+            Finding(
+                path=("data", "pixel_frames"),
+                code="config.geometry",
+                message=f"{frames} pixel frames cannot be encoded by the VAE of {facts.spec.title}",
+                why=f"legal counts are {formula}; the nearest are {' and '.join(map(str, legal))}",
+                fixes=tuple(f"--set data.pixel_frames={count}" for count in legal if count > 0)[-1:],
+            )
+        )
+    multiple = geometry.size_multiple
+    for name, size in (("height", facts.height), ("width", facts.width)):
+        if size > 0 and size % multiple == 0:
+            continue
+        lower = max(multiple, size // multiple * multiple)
+        found.append(
+            Finding(
+                path=("data", name),
+                code="config.geometry",
+                message=f"data.{name} {size} is not a positive multiple of {multiple}",
+                why=f"the VAE and the patch grid of {facts.spec.title} need multiples of {multiple}; the "
+                f"nearest are {lower} and {lower + multiple}",
+                fixes=(f"--set data.{name}={lower}",),
+            )
+        )
+    return found
+
+
+def _int(values: Any, path: tuple[str, ...], default: int) -> int:
+    value = get(values, *path)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+
+
+def _ints(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, list) and all(type(item) is int for item in value):
+        return tuple(value)
+    return None

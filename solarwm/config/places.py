@@ -1,0 +1,67 @@
+"""Path fields of a config: placeholders that are still in use, and paths of a wrong form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from solarwm.config.binding import locations
+from solarwm.config.document import Document, Path, dotted, get
+from solarwm.config.marks import Location
+
+PLACEHOLDER = "/path/to/"
+
+
+def placeholders(model: type[BaseModel], values: dict[str, Any], action: str) -> tuple[str, ...]:
+    """Dotted keys of the path fields this action uses that still hold a path under `/path/to/`."""
+    return tuple(
+        dotted(path)
+        for path, text, location in _used(model, values, action)
+        if text.startswith(PLACEHOLDER) or text == PLACEHOLDER.rstrip("/")
+    )
+
+
+def check(document: Document, model: type[BaseModel], values: dict[str, Any], action: str) -> None:
+    """Keep a fault for every relative path where an absolute one is needed."""
+    for path, text, location in _used(model, values, action):
+        if not location.absolute or text.startswith("/") or "://" in text or not text.strip():
+            continue
+        name = dotted(path)
+        document.fault(
+            "config.path",
+            path,
+            f"{name} must be an absolute path",
+            why="ranks on other machines and later commands have other working directories",
+            fixes=[f"--set {name}={os.path.abspath(os.path.expanduser(text))}"],
+        )
+
+
+def _used(
+    model: type[BaseModel], values: dict[str, Any], action: str
+) -> Iterator[tuple[Path, str, Location]]:
+    for pattern, location in locations(model).items():
+        if location.actions is not None and action not in location.actions:
+            continue
+        if pattern == "checkpoint.path" and get(values, "checkpoint", "mode") == "none":
+            continue
+        for path, value in _matches(values, pattern.split("."), ()):
+            if isinstance(value, str):
+                yield path, value, location
+
+
+def _matches(values: Any, parts: list[str], path: Path) -> Iterator[tuple[Path, Any]]:
+    if not parts:
+        yield path, values
+        return
+    name, many = parts[0].removesuffix("[]"), parts[0].endswith("[]")
+    if not isinstance(values, dict) or name not in values:
+        return
+    inner, here = values[name], (*path, name)
+    if not many:
+        yield from _matches(inner, parts[1:], here)
+    elif isinstance(inner, list):
+        for index, item in enumerate(inner):
+            yield from _matches(item, parts[1:], (*here, index))
