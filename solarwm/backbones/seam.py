@@ -1,7 +1,7 @@
-"""The seam every backbone fills: what stages, validation and inference may ask of it, and nothing else.
+"""The seam every backbone fills: all that stages, validation and inference may ask of it.
 
-Shapes: B batch, F latent frames, C latent channels, H W latent height and width, T text tokens, D text width,
-N pixel frames, Y X pixel height and width.
+Shapes: B batch, F latent frames, C latent channels, H W latent height and width, T text tokens, D
+text width, N pixel frames, Y X pixel height and width.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from solarwm.routes.spec import BackboneSpec, Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageReport:
-    """Which tensors a weight file filled. Built by the key adapters; printed and stored in manifests."""
+    """Which tensors a weight file filled; built by the key adapters, stored in manifests."""
 
     source: str
     naming: str
@@ -60,7 +60,7 @@ class Backbone(Protocol):
     time: TimeCoordinate
 
     def build(self, *, device: torch.device | str, seed: int) -> nn.Module:
-        """A transformer on `device` (`meta` allocates nothing), initialised from a generator keyed by `seed`."""
+        """A transformer on `device` (`meta` allocates nothing), drawn from generators keyed by `seed`."""
         ...
 
     def load(self, module: nn.Module, path: Path, *, weights: str) -> CoverageReport:
@@ -81,7 +81,7 @@ class Backbone(Protocol):
         layout: str = "bidirectional",
         endpoint_BF: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Canonical noise-ward velocity (eps - x0), fp32 [B,F,C,H,W], at per-frame noise levels sigma in [0,1]."""
+        """Canonical velocity (eps - x0), fp32 [B,F,C,H,W], at noise levels sigma in [0,1]."""
         ...
 
     def codec(self, *, base_path: Path | None, assets: Any, device: torch.device) -> VideoCodec:

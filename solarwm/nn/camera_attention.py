@@ -1,9 +1,11 @@
 """Fused PRoPE: self-attention that sees only the relative camera of two tokens.
 
-With viewmat V_i (world to camera, SE(3)) and L = diag(fx, fy, 1, 1), P_i = L V_i. Every group of four
-consecutive channels of every head is multiplied by one 4x4 of its frame, after the rotary positions:
+With viewmat V_i (world to camera, SE(3)) and L = diag(fx, fy, 1, 1), P_i = L V_i. Every group of
+four consecutive channels of every head is multiplied by one 4x4 of its frame, after the rotary
+positions:
 
-    q'_i = P_i^T q_i,  k'_j = P_j^-1 k_j,  v'_j = P_j^-1 v_j,  o_i = P_i sum_j softmax(q'_i k'_j) v'_j
+    q'_i = P_i^T q_i,  k'_j = P_j^-1 k_j,  v'_j = P_j^-1 v_j
+    o_i = P_i sum_j softmax(q'_i k'_j) v'_j
 
 The logit holds P_i P_j^-1 alone, so a common change of world frame changes nothing.
 
@@ -26,7 +28,7 @@ GROUPS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraMatrices:
-    """What attention multiplies by, one matrix a frame, fp32, already transposed for row vectors."""
+    """What attention multiplies by, a matrix a frame, fp32, transposed for row vectors."""
 
     query_BFGG: Tensor
     key_BFGG: Tensor

@@ -1,9 +1,9 @@
 """Several linear layers that read the same input, computed as one matrix product.
 
-The layers stay separate modules with their own parameters (state-dict keys, LoRA targets, gradients);
-only their storage is shared: `pack` lays their weights one after another in one buffer and makes each
-parameter a view of its part. Anything that replaces the storage (sharding, adapters, assignment)
-falls back to one product a layer with the same result.
+The layers stay separate modules with their own parameters (state-dict keys, LoRA targets,
+gradients); only their storage is shared: `pack` lays their weights one after another in one buffer
+and makes each parameter a view of its part. Anything that replaces the storage (sharding, adapters,
+assignment) falls back to one product a layer with the same result.
 """
 
 from __future__ import annotations

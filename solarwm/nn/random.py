@@ -1,7 +1,7 @@
-"""Keyed randomness: every draw comes from a generator made from what it is for, never from a shared stream.
+"""Keyed randomness: a draw comes from a generator made from what it is for, not from a shared stream.
 
-Source: design D4. No world size, rank, worker or accumulation count may enter a key, so equal global batches
-see equal draws on any topology.
+Source: design D4. No world size, rank, worker or accumulation count may enter a key, so equal
+global batches see equal draws on any topology.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def keyed_seed(seed: int, purpose: str, step: int, slot: int) -> int:
 
 
 def keyed_generator(seed: int, purpose: str, step: int, slot: int) -> torch.Generator:
-    """A CPU generator for one draw of one sample (`slot` = its place in the global batch of `step`)."""
+    """A CPU generator for one draw of one sample (`slot` = its place in the batch of `step`)."""
     return torch.Generator().manual_seed(keyed_seed(seed, purpose, step, slot))

@@ -14,7 +14,7 @@ BASE = 10000.0
 
 
 def axis_pairs(head_dim: int) -> tuple[int, int, int]:
-    """Pairs turned by the temporal, vertical and horizontal position: c - 2 (c // 3), c // 3, c // 3."""
+    """Pairs of the temporal, vertical and horizontal axis: c - 2 (c // 3), c // 3, c // 3."""
     pairs = head_dim // 2
     third = pairs // 3
     return pairs - 2 * third, third, third

@@ -1,11 +1,12 @@
 """Noise levels and loss weights shared by the objectives and the solvers.
 
-The Wan table: u_i = 1 - i / N, i = 0 .. N - 1, sigma_i = S_k(u_i), t_i = N sigma_i; zero is not in it.
-Weights: y_i = exp(-2 ((t_i - N / 2) / N)^2), minus the smallest, scaled to mean 1.
+The Wan table: u_i = 1 - i / N, i = 0 .. N - 1, sigma_i = S_k(u_i), t_i = N sigma_i; zero is not in
+it. Weights: y_i = exp(-2 ((t_i - N / 2) / N)^2), minus the smallest, scaled to mean 1.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,3 +71,27 @@ def score_timesteps(raw: Tensor, shift_k: float, low: float = 20.0, high: float 
     """Raw score times of integers 0..N-1: shifted, back to raw, clamped to [low, high], fp32."""
     level = shift(raw.float() / NUM_TRAIN_TIMESTEPS, shift_k)
     return (level * NUM_TRAIN_TIMESTEPS).clamp(low, high)
+
+
+def logit_normal_sigmas(
+    normal: Tensor,
+    uniform: Tensor,
+    choice: Tensor,
+    *,
+    num_tokens: int,
+    std: float = 1.0,
+    eps: float = 1e-3,
+    uniform_probability: float = 0.1,
+) -> Tensor:
+    """Noise levels of the shifted logit-normal law from three draws of the same shape.
+
+    The mean rises linearly with the tokens: 0.95 at 1024, 2.05 at 4096. The sigmoid is stretched
+    between its 0.5 % and 99.9 % points, reflected below `eps`, and replaced by a uniform level in
+    [eps, 1] where `choice` is at most `uniform_probability`.
+    """
+    slope = (2.05 - 0.95) / (4096 - 1024)
+    mean = 0.95 + slope * (num_tokens - 1024)
+    low, high = (1 / (1 + math.exp(-(mean + quantile * std))) for quantile in (-2.5758, 3.0902))
+    level = (torch.sigmoid(normal * std + mean) - low) / (high - low)
+    level = torch.where(level < eps, 2 * eps - level, level).clamp(0, 1)
+    return torch.where(choice <= uniform_probability, (1 - eps) * uniform + eps, level)

@@ -22,8 +22,8 @@ class ObjectiveResult:
     """Losses of one microbatch."""
 
     per_sample_B: Tensor
-    """One loss a sample, with gradient. The stage sums them over the whole optimizer step and divides
-    by the global batch, so the gradient is the same on every topology."""
+    """One loss a sample, with gradient. The stage sums them over the whole optimizer step and
+    divides by the global batch, so the gradient is the same on every topology."""
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
     """Detached values [B] or [] for the event stream; [B] values are averaged over samples."""
 

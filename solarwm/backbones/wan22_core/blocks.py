@@ -1,7 +1,7 @@
 """The parts of the Wan 2.2 diffusion transformer, with the published parameter names.
 
-Shapes: B batch, F latent frames, S tokens of a frame, L = F S tokens, T text tokens, D width, H heads,
-W head width.
+Shapes: B batch, F latent frames, S tokens of a frame, L = F S tokens, T text tokens, D width, H
+heads, W head width.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from solarwm.nn.attention import attend
@@ -40,7 +39,7 @@ class RootMeanSquare(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Self-attention over all tokens: norm on q and k, rotary positions, camera, attention, output."""
+    """Self-attention over all tokens: q and k normed and rotated, then camera, then attention."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
@@ -163,8 +162,3 @@ def sinusoid(native_time: Tensor, freq_dim: int) -> Tensor:
     exponents = torch.arange(half, dtype=torch.float64, device=native_time.device) / half
     angle = native_time.double()[..., None] * torch.pow(10000.0, -exponents)
     return torch.cat([angle.cos(), angle.sin()], dim=-1)
-
-
-def linear_in_own_dtype(layer: nn.Linear, x: Tensor) -> Tensor:
-    """The layer in the dtype of its weights (sharded parameters may be bf16)."""
-    return F.linear(x.to(layer.weight.dtype), layer.weight, layer.bias)

@@ -1,7 +1,7 @@
 """The shipped small VAE and text encoder of the Wan profiles that run on a CPU.
 
-Shapes: N pixel frames, Y X pixel height and width, F latent frames, C channels, H W latent height and
-width, B prompts, T text tokens, D text width.
+Shapes: N pixel frames, Y X pixel height and width, F latent frames, C channels, H W latent height
+and width, B prompts, T text tokens, D text width.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def build_vae(arguments: Mapping[str, Any]) -> Any:
 
 
 def codec_digest(arguments: Mapping[str, Any], weights: bytes, text: str) -> str:
-    """BLAKE2b-256 over the codec version, the constructor arguments, the text rule and the weights."""
+    """BLAKE2b-256 of codec version, constructor arguments, text rule and weights."""
     head = json.dumps([CODEC_VERSION, dict(arguments), text], sort_keys=True).encode()
     return blake2b(head + b"\n" + weights, digest_size=32).hexdigest()
 

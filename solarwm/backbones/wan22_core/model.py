@@ -1,7 +1,7 @@
 """The Wan 2.2 diffusion transformer: one code for every size, published parameter names.
 
-Shapes: B batch, F latent frames, C channels, H W latent height and width, S tokens of a frame, L = F S
-tokens, T text tokens, D width.
+Shapes: B batch, F latent frames, C channels, H W latent height and width, S tokens of a frame, L =
+F S tokens, T text tokens, D width.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from solarwm.backbones.wan22_core.blocks import Head, TokenLayout, WanBlock, sinusoid
+from solarwm.backbones.wan22_core.blocks import (
+    CrossAttention,
+    Head,
+    SelfAttention,
+    TokenLayout,
+    WanBlock,
+    sinusoid,
+)
 from solarwm.nn.camera_attention import CameraMatrices
 from solarwm.nn.random import keyed_generator
 from solarwm.nn.rope import cached_table
@@ -23,8 +30,8 @@ from solarwm.routes.spec import ModelDims
 class WanTransformer(nn.Module):
     """Noisy latents, native times, text and cameras to the predicted velocity.
 
-    Without cameras this is the official forward. Every frame has one time, so modulation is computed
-    and broadcast a frame, not a token.
+    Without cameras this is the official forward. Every frame has one time, so modulation is
+    computed and broadcast a frame, not a token.
     """
 
     def __init__(self, dims: ModelDims) -> None:
@@ -86,13 +93,13 @@ class WanTransformer(nn.Module):
 
     def embed_time(self, time_BF: Tensor) -> Tensor:
         """Time vectors [B,F,D] in fp32 from native times."""
-        dtype = self.time_embedding[0].weight.dtype
-        return self.time_embedding(sinusoid(time_BF, self.dims.freq_dim).to(dtype)).float()
+        waves = sinusoid(time_BF, self.dims.freq_dim)
+        return self.time_embedding(waves.to(_dtype(self.time_embedding))).float()
 
     def project_time(self, time_BFD: Tensor) -> Tensor:
         """The six modulation rows [B,F,6,D] every block starts from, fp32."""
-        dtype = self.time_projection[1].weight.dtype
-        return self.time_projection(time_BFD.to(dtype)).float().unflatten(-1, (6, -1))
+        rows = self.time_projection(time_BFD.to(_dtype(self.time_projection)))
+        return rows.float().unflatten(-1, (6, -1))
 
     def embed_text(self, text_BTD: Tensor) -> Tensor:
         """Text states padded with zero rows to the text length and mapped to the model width."""
@@ -101,8 +108,8 @@ class WanTransformer(nn.Module):
             raise ValueError(
                 f"{text_BTD.shape[1]} text rows, but the model takes {self.dims.text_len}"
             )
-        dtype = self.text_embedding[0].weight.dtype
-        return self.text_embedding(F.pad(text_BTD.to(dtype), (0, 0, 0, missing)))
+        text = F.pad(text_BTD.to(_dtype(self.text_embedding)), (0, 0, 0, missing))
+        return self.text_embedding(text)
 
     def unpatch(self, patches_BLP: Tensor, frames: int, height: int, width: int) -> Tensor:
         """Patches (row, column, channel fastest) back to [B,F,C,H,W], fp32."""
@@ -116,9 +123,9 @@ class WanTransformer(nn.Module):
 
     def pack(self) -> None:
         """Give every group of attention projections one storage again."""
-        for block in self.blocks:
-            block.self_attn.pack()
-            block.cross_attn.pack()
+        for module in self.modules():
+            if isinstance(module, SelfAttention | CrossAttention):
+                module.pack()
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[override]
         """Moves and casts split the shared storage; join it again."""
@@ -137,12 +144,17 @@ class WanTransformer(nn.Module):
         return f, h // patch_h, w // patch_w
 
 
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next(module.parameters()).dtype
+
+
 @torch.no_grad()
 def initialise(module: WanTransformer, seed: int) -> None:
     """Fill every parameter by the official rule, each from a generator keyed by seed and its name.
 
-    Matrices Xavier uniform, biases 0, norm weights 1, text and time matrices normal 0.02, modulation
-    normal / sqrt(dim), output projection 0. CPU generator, so every device gets the same values.
+    Matrices Xavier uniform, biases 0, norm weights 1, text and time matrices normal 0.02,
+    modulation normal / sqrt(dim), output projection 0. CPU generator, so every device gets the same
+    values.
     """
     for name, parameter in module.named_parameters():
         value = torch.empty(parameter.shape, dtype=torch.float32)

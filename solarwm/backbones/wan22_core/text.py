@@ -42,7 +42,7 @@ def position_rows(length: int, width: int) -> Tensor:
 
 
 def encode_words(prompts: Sequence[str], *, length: int, width: int) -> Tensor:
-    """States fp32 [B,T,D]: word vector plus a quarter of its position row; rows past the prompt zero.
+    """States fp32 [B,T,D]: word vector plus a quarter of its position row, then zeros.
 
     Words past `length` are cut, the end mark is kept.
     """
