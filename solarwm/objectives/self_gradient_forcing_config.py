@@ -46,8 +46,8 @@ class WanSelfGradientForcingFields(SelfGradientForcingFields):
     """Guidance of the teacher: c + scale x (c - u). 0 = none."""
     fake_guidance_scale: Annotated[NonNegative, Recipe(value=0.0)] = 0.0
     """Guidance of the critic. 0 = none."""
-    negative_prompt: Text
-    """Prompt of the unconditional branch of the teacher."""
+    negative_prompt: Text | None = None
+    """Prompt of the unconditional branch of the teacher; needed for training with guidance."""
     strict_numeric_checks: bool = False
     """Check every intermediate for non-finite numbers; slower."""
 

@@ -14,7 +14,7 @@ from solarwm.config.strict import Count, Positive, PositiveInt, Section, Text
 _BINDING_ECHO = "causal stages place window slots relative to the block"
 
 
-def causal(facts: Facts) -> Any:
+def is_causal(facts: Facts) -> Any:
     """True for the causal stages."""
     return facts.stage in ("stage1", "stage2")
 
@@ -79,7 +79,7 @@ class WanModel(WanAssetsModel):
 
     timestep_shift: Annotated[Positive, Recipe(by=training_shift)] = 5.0
     """Shift of the time table towards noise: sigma -> s sigma / (1 + (s-1) sigma)."""
-    causal: Annotated[bool, Format(by=causal)] = False
+    causal: Annotated[bool, Format(by=is_causal)] = False
     """Latent frames see only earlier chunks and their own."""
     frame_sequence_length: Annotated[PositiveInt, Architecture(by=derived.tokens_per_latent)] = 405
     """Tokens of one latent frame."""
@@ -96,7 +96,7 @@ class WanModel(WanAssetsModel):
 class WanCausalModel(WanModel):
     """Stage1: chunks see a window of clean history."""
 
-    causal: Annotated[bool, Format(by=causal)] = True
+    causal: Annotated[bool, Format(by=is_causal)] = True
     """Latent frames see only earlier chunks and their own."""
     max_prior_clean_chunks: Annotated[Count, Architecture(by=prior_chunks, adjustable=True)] = 5
     """Clean chunks before its own that a noisy chunk sees."""
@@ -111,7 +111,9 @@ class WanStage2Model(WanCausalModel):
     """Latent frames the student sees at once."""
     score_local_attn_size: Annotated[PositiveInt, Architecture(by=attention_latents)] = 21
     """Latent frames that bound the slots of teacher and critic."""
-    sink_size: Annotated[int, Format(value=0, reason="attention sinks are not part of this route")] = 0
+    sink_size: Annotated[
+        int, Format(value=0, reason="attention sinks are not part of this route")
+    ] = 0
     """Latent frames always kept in the window."""
     rope_train_frames: Annotated[PositiveInt, Architecture(by=attention_latents)] = 21
     """Latent frames the position table was trained on."""

@@ -1,0 +1,141 @@
+"""Run configs of Wan2.2 TI2V-5B, one a route."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from solarwm.backbones.wan22_core.data_section import WanData, WanPreencodeData
+from solarwm.backbones.wan22_core.model_section import WanAssetsModel, WanCausalModel, WanModel, WanStage2Model
+from solarwm.backbones.wan22_core.rules import rules
+from solarwm.backbones.wan22_core.run_sections import (
+    WanCheckpoint,
+    WanDistributed,
+    WanInference,
+    WanPreencode,
+    WanValidation,
+)
+from solarwm.backbones.wan22_core.train_section import (
+    Stage0p5Train,
+    Stage1AnyFlowTrain,
+    Stage1Train,
+    Stage2Train,
+)
+from solarwm.config.marks import Format
+from solarwm.config.runtime_section import CadenceRuntime
+from solarwm.config.sections import PreencodeRun as PreencodeBase
+from solarwm.config.sections import RunConfig
+
+__all__ = ["PreencodeRun", "Stage0p5Run", "Stage1AnyFlowRun", "Stage1Run", "Stage2Run", "rules"]
+
+Family = Literal["wan22_ti2v_5b"]
+Size = Literal["released", "tiny", "small"]
+_NAME = "Wan2.2-TI2V-5B-Camera"
+Name = Annotated[str, Format(value=_NAME)]
+
+
+class Stage0p5Model(WanModel):
+    """Stage0.5 of the 5B model."""
+
+    family: Family
+    """Backbone family."""
+    profile: Size = "released"
+    """`released`, or `tiny` (128 wide) and `small` (192 wide) for a CPU."""
+    name: Name = _NAME
+    """Name of the model."""
+
+
+class CausalModel(WanCausalModel):
+    """Stage1 of the 5B model."""
+
+    family: Family
+    """Backbone family."""
+    profile: Size = "released"
+    """`released`, or `tiny` (128 wide) and `small` (192 wide) for a CPU."""
+    name: Name = _NAME
+    """Name of the model."""
+
+
+class Stage2Model(WanStage2Model):
+    """Stage2 of the 5B model."""
+
+    family: Family
+    """Backbone family."""
+    profile: Size = "released"
+    """`released`, or `tiny` (128 wide) and `small` (192 wide) for a CPU."""
+    name: Name = _NAME
+    """Name of the model."""
+
+
+class PreencodeModel(WanAssetsModel):
+    """The codec of the 5B model."""
+
+    family: Family
+    """Backbone family."""
+    profile: Size = "released"
+    """`released`, or `tiny` and `small` for a CPU."""
+
+
+class WanRun(RunConfig):
+    """What every route of this family shares."""
+
+    data: WanData
+    """Clips."""
+    distributed: WanDistributed = WanDistributed()
+    """Ranks."""
+    validation: WanValidation = WanValidation()
+    """Held-out generation."""
+    checkpoint: WanCheckpoint = WanCheckpoint()
+    """Start weights, resume, retention."""
+    inference: WanInference = WanInference()
+    """Generation with `solarwm infer`."""
+    runtime: CadenceRuntime
+    """Output directory, device, cadence."""
+
+
+class Stage0p5Run(WanRun):
+    """Bidirectional flow matching: training and generation."""
+
+    model: Stage0p5Model
+    """Backbone."""
+    train: Stage0p5Train = Stage0p5Train()
+    """Training rule, batch, optimizer; the batch is provenance for `infer`."""
+
+
+class Stage1Run(WanRun):
+    """Teacher-forced flow matching: training and generation."""
+
+    model: CausalModel
+    """Backbone."""
+    train: Stage1Train = Stage1Train()
+    """Training rule, batch, optimizer; the batch is provenance for `infer`."""
+
+
+class Stage1AnyFlowRun(WanRun):
+    """Teacher-forced AnyFlow: training and generation."""
+
+    model: CausalModel
+    """Backbone."""
+    train: Stage1AnyFlowTrain = Stage1AnyFlowTrain()
+    """Training rule, batch, optimizer; the batch is provenance for `infer`."""
+
+
+class Stage2Run(WanRun):
+    """Self-gradient forcing: training and generation."""
+
+    model: Stage2Model
+    """Backbone."""
+    train: Stage2Train
+    """Training rule, batch, optimizers; the batch is provenance for `infer`."""
+
+
+class PreencodeRun(PreencodeBase):
+    """Encoding clips into a latent data set."""
+
+    model: PreencodeModel
+    """Codec."""
+    data: WanPreencodeData
+    """Raw clips."""
+    preencode: WanPreencode
+    """How and where to."""
+    runtime: CadenceRuntime
+    """Output directory, device."""
