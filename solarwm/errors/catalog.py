@@ -466,6 +466,12 @@ CATALOG: dict[str, Entry] = {
         "A generated clip is not finite",
         "The solver diverged: NaN or infinity in the latents of a generated clip.",
     ),
+    "inference.numerics-differ": Entry(
+        2,
+        "The config contradicts the numerics of the weights",
+        "A checkpoint records whether it was trained with published or corrected numerics, and generation must use "
+        "the same. `model.numerics: auto` takes what is recorded.",
+    ),
     "inference.output-exists": Entry(
         2,
         "The output directory already holds a generation",
@@ -481,6 +487,11 @@ CATALOG: dict[str, Entry] = {
         "The test index has too few usable clips",
         "validation.sample_count clips are drawn from the test index; those refused by the camera guards are "
         "passed over, and not enough remained.",
+    ),
+    "inference.weights-mismatch": Entry(
+        3,
+        "The weights were trained for something else",
+        "Family, profile and camera settings of the config must be those the checkpoint was trained with.",
     ),
     "inference.weights-missing": Entry(
         3,

@@ -127,10 +127,9 @@ class HeldOutClips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedCase:
-    """A case with what the codec made of it; tensors on the CPU, fp32."""
+    """A case with what the codec made of it; tensors on the CPU, fp32. Pixels are not kept."""
 
     inputs: CaseInputs
-    truth: RawClip
     latents_FCHW: torch.Tensor
     """The whole clip encoded: the reference of the quality figures, never seen by the model."""
 
@@ -149,6 +148,5 @@ def encode_case(clips: HeldOutClips, case: Case, codec: VideoCodec) -> EncodedCa
             other_c2w_N44=clips.next_track(case),
             intrinsics_33=np.asarray(truth.intrinsics_33),
         ),
-        truth=truth,
         latents_FCHW=codec.encode_video(pixels).float().cpu(),
     )

@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from solarwm.backbones.seam import Backbone, VideoCodec
+from solarwm.data.records import RawClip
+from solarwm.distributed.collectives import Collectives
 from solarwm.errors.types import SolarError
 from solarwm.inference import quality, video
 from solarwm.inference.cases import Case
@@ -71,6 +73,25 @@ def encode_cases(
     return encoded
 
 
+def mean_latent(
+    generator: Generator, encoded: Mapping[int, EncodedCase], collectives: Collectives
+) -> np.ndarray | None:
+    """Frames [N,Y,X,3] decoded from the mean over the latents of all cases of all ranks; None when
+    no case could be encoded. Collective over all ranks."""
+    own = [case.latents_FCHW for case in encoded.values()]
+    shapes = collectives.gather_objects(tuple(own[0].shape) if own else None, label="mean latent")
+    shape = next((shape for shape in shapes if shape is not None), None)
+    if shape is None:
+        return None
+    total = torch.zeros(*shape, dtype=torch.float64)
+    for latents in own:
+        total += latents
+    packed = torch.cat([total.flatten(), torch.tensor([float(len(own))], dtype=torch.float64)])
+    packed = collectives.sum_(packed.to(generator.device), label="mean latent").cpu()
+    mean = (packed[:-1] / packed[-1]).reshape(shape).float()
+    return generator.codec.decode_video(mean).cpu().numpy()
+
+
 def run_case(
     generator: Generator,
     encoded: EncodedCase,
@@ -81,7 +102,8 @@ def run_case(
     on_clip: Callable[[PassPlan, Mapping[str, Any]], None],
 ) -> None:
     """Every given pass of one case. A fault of a pass goes to `on_fault`, the others go on."""
-    truth = encoded.truth.pixels_NYX3
+    clip = generator.clips.clip(encoded.inputs.case)
+    truth = clip.pixels_NYX3
     rebuilt = generator.codec.decode_video(encoded.latents_FCHW).cpu().numpy()
     baselines: dict[str, Any] | None = None
     for plan in plans:
@@ -91,7 +113,7 @@ def run_case(
             nonlocal baselines
             if plan.camera == "source" and baselines is None:
                 baselines = quality.baseline_metrics(truth, rebuilt, mean_latent_NYX3)
-            _publish(generator, encoded, plan, rebuilt, baselines, metrics)
+            _publish(generator, encoded, clip, plan, rebuilt, baselines, metrics)
 
         if attempt(make, lambda fault, plan=plan: on_fault(plan, fault)):
             on_clip(plan, metrics)
@@ -100,12 +122,13 @@ def run_case(
 def _publish(
     generator: Generator,
     encoded: EncodedCase,
+    truth: RawClip,
     plan: PassPlan,
     rebuilt_NYX3: np.ndarray,
     baselines: Mapping[str, Any] | None,
     metrics: dict[str, Any],
 ) -> None:
-    inputs, truth = encoded.inputs, encoded.truth
+    inputs = encoded.inputs
     module = generator.modules[plan.weights]
     clip = generate(
         inputs,
