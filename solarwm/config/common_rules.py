@@ -62,7 +62,7 @@ def transport_faults(data: DataSection) -> Iterator[Finding]:
         if not transport.root.startswith("gs://"):
             yield Finding(
                 path=(*here, "root"),
-                code="config.wrong-value",
+                code="config.value",
                 message="a gcs transport needs a gs:// root",
                 fixes=("--set data.transport.kind=local", "--set data.transport.root=gs://BUCKET/PREFIX"),
             )
@@ -76,7 +76,7 @@ def transport_faults(data: DataSection) -> Iterator[Finding]:
     if "://" in transport.root:
         yield Finding(
             path=(*here, "root"),
-            code="config.wrong-value",
+            code="config.value",
             message="a local transport needs a directory, not an address",
             fixes=("--set data.transport.kind=gcs",),
         )

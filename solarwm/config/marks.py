@@ -154,3 +154,5 @@ class Location:
     """Actions that use the field; None means all of them."""
     relative_to: str | None = None
     """The sibling field a relative value is taken from."""
+    released_only: bool = False
+    """The small profiles do not read the field."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from solarwm.config import derived
 from solarwm.config.aliases import ALIASES
-from solarwm.config.marks import Architecture, Format, Location, Recipe
+from solarwm.config.marks import Architecture, Derived, Format, Location, Recipe
 from solarwm.config.runtime_section import RuntimeSection
 from solarwm.config.strict import (
     Count,
@@ -84,8 +84,8 @@ class DataSection(Section):
     """Where shards are read from."""
     index_root: Annotated[str | None, Location(absolute=True)] = None
     """Directory (absolute) that index keys start from; null = the local transport root."""
-    pixel_frames: Annotated[PositiveInt, Architecture(by=derived.pixel_frames, adjustable=True)] = 81
-    """Pixel frames of a clip."""
+    pixel_frames: Annotated[PositiveInt, Derived(by=derived.pixel_frames)] = 81
+    """Pixel frames of a clip; the route lists the published counts, small profiles take any the VAE allows."""
     height: Annotated[PositiveInt, Architecture(by=derived.pixel_height, adjustable=True)] = 480
     """Pixel height of a clip."""
     width: Annotated[PositiveInt, Architecture(by=derived.pixel_width, adjustable=True)] = 864
@@ -113,7 +113,7 @@ class DataSection(Section):
 class DistributedSection(Section):
     """How many ranks, and how many of them share one sample."""
 
-    world_size: Annotated[PositiveInt, Recipe(value=256)] = 1
+    world_size: PositiveInt = 1
     """Ranks of the run; must equal what the launcher starts."""
     sequence_parallel_size: Annotated[PositiveInt, Recipe(by=derived.sequence_parallel)] = 1
     """Ranks that share one sample."""

@@ -53,22 +53,22 @@ def window_latents(facts: Facts) -> Any:
 class WanAssets(Section):
     """Files of the base model; relative values start at `model.base_path`."""
 
-    transformer_config: Annotated[Text, Location(relative_to="base_path")]
+    transformer_config: Annotated[Text, Location(relative_to="base_path", released_only=True)]
     """`builtin`, or a path of a transformer config."""
-    transformer_weights: Annotated[Text, Location(relative_to="base_path")]
+    transformer_weights: Annotated[Text, Location(relative_to="base_path", released_only=True)]
     """Directory or file of transformer weights."""
-    text_encoder: Annotated[Text, Location(relative_to="base_path")]
+    text_encoder: Annotated[Text, Location(relative_to="base_path", released_only=True)]
     """Weights of the text encoder."""
-    tokenizer: Annotated[Text, Location(relative_to="base_path")]
+    tokenizer: Annotated[Text, Location(relative_to="base_path", released_only=True)]
     """Directory of the tokenizer."""
-    vae: Annotated[Text, Location(relative_to="base_path")]
+    vae: Annotated[Text, Location(relative_to="base_path", released_only=True)]
     """Weights of the video autoencoder."""
 
 
 class WanAssetsModel(ModelSection):
     """What every Wan action names."""
 
-    base_path: Annotated[str | None, Location(absolute=True)] = None
+    base_path: Annotated[str | None, Location(absolute=True, released_only=True)] = None
     """Directory of the base model (absolute); the small profiles need none."""
     assets: WanAssets | None = None
     """Files of the base model, all five; null = what ships with a small profile."""

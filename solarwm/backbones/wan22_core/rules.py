@@ -96,7 +96,7 @@ def _passes(config: Any, spec: BackboneSpec, profile: Profile) -> Iterator[Findi
         if item.mode != mode or item.solver not in solvers:
             yield Finding(
                 path=(*here, "solver" if item.mode == mode else "mode"),
-                code="config.wrong-value",
+                code="config.value",
                 message=f"pass {item.name!r}: {item.mode} with {item.solver} does not fit {train.stage} {train.objective}",
                 why=f"this route generates in mode {mode} with {' or '.join(solvers)}",
                 fixes=(f"mode: {mode}", f"solver: {solvers[0]}"),
@@ -105,7 +105,7 @@ def _passes(config: Any, spec: BackboneSpec, profile: Profile) -> Iterator[Findi
             good = "weights: model" if camera_length else "weights: live or weights: ema"
             yield Finding(
                 path=(*here, "weights"),
-                code="config.wrong-value",
+                code="config.value",
                 message=f"pass {item.name!r} cannot use weights {item.weights!r} here",
                 why="`model` is the role named by a release, for camera-length generation only",
                 fixes=(good,),
@@ -124,7 +124,7 @@ def _rollout(
     if config.train.stage == "stage0p5" and rollout != config.data.latent_frames:
         yield Finding(
             path=(*here, "rollout_latent_frames"),
-            code="config.wrong-value",
+            code="config.value",
             message=f"a bidirectional pass generates {config.data.latent_frames} latent frames, not {rollout}",
             why="all latent frames of a clip are generated together",
             fixes=(f"rollout_latent_frames: {config.data.latent_frames}",),
@@ -186,7 +186,7 @@ def _checkpoint(config: Any, profile: Profile) -> Iterator[Finding]:
         if checkpoint.mode != wanted:
             yield Finding(
                 path=("checkpoint", "mode"),
-                code="config.wrong-value",
+                code="config.value",
                 message=f"{stage} cannot start with checkpoint.mode {checkpoint.mode}",
                 why="each stage starts from weights of the stage before it",
                 fixes=(f"--set checkpoint.mode={wanted}",),
@@ -233,7 +233,7 @@ def _stage2(config: Any) -> Iterator[Finding]:
     if not steps or list(steps) != sorted(set(steps), reverse=True) or steps[0] > train.num_train_timesteps:
         yield Finding(
             path=("train", "denoising_step_list"),
-            code="config.wrong-value",
+            code="config.value",
             message="denoising_step_list must fall strictly and start at 1000 at most",
             fixes=("--set train.denoising_step_list=[1000,750,500,250]",),
         )
