@@ -1,0 +1,103 @@
+"""The program: finds the command, runs it, and turns every ending into a text and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from solarwm import __version__
+from solarwm.errors.types import SolarError
+
+_EXIT_BUG = 70
+_EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run `solarwm` with `argv` (default: the command line) and leave with the exit code of design D3."""
+    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def run(args: list[str]) -> int:
+    """The exit code of one command line; prints what there is to print."""
+    from solarwm.cli.lazy import build
+
+    command = build()
+    try:
+        result = command.main(args or ["--help"], prog_name="solarwm", standalone_mode=False)
+        return result if isinstance(result, int) and not isinstance(result, bool) else 0
+    except SolarError as error:
+        return _tell(error, args)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        usage = _usage(error)
+        if usage is not None:
+            return _tell(usage, args)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stderr.write(str(getattr(error, "message", "")) + "\n")
+            return 2
+        if type(error).__name__ == "Abort":
+            sys.stderr.write("aborted\n")
+            return _EXIT_INTERRUPTED
+        return _bug(error, args)
+
+
+def _usage(error: Exception) -> SolarError | None:
+    """A command-line mistake as one of our errors; None when `error` is something else or a help page."""
+    import typer
+
+    usage_error: type[Any] = typer.BadParameter.__bases__[0]
+    if not isinstance(error, usage_error.__bases__[0]) or type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    context = getattr(error, "ctx", None)
+    path = str(context.command_path) if context is not None else "solarwm"
+    return SolarError(
+        "cli.usage",
+        str(error.format_message()).strip().rstrip("."),  # type: ignore[attr-defined]
+        where=path,
+        fixes=[f"{path} --help"],
+    )
+
+
+def _tell(error: SolarError, args: list[str]) -> int:
+    from solarwm.errors.render import render_json, render_text
+
+    options = args[: args.index("--")] if "--" in args else args
+    text = render_text(error, verbose="--verbose" in options, color=sys.stderr.isatty())
+    if "--json" in options:
+        from solarwm.storage.digests import human_json
+
+        sys.stdout.write(human_json(render_json(error)).decode())
+    sys.stdout.flush()
+    sys.stderr.write(text + "\n")
+    return error.exit_code
+
+
+def _bug(error: Exception, args: list[str]) -> int:
+    import tempfile
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="solarwm-bug-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as report:
+            report.write(f"solarwm {__version__}, Python {sys.version}\n{text}")
+        place = report.name
+    except OSError:
+        place = "nowhere: no report could be written"
+    sys.stderr.write(text)
+    bug = SolarError(
+        "bug.unexpected",
+        f"{type(error).__name__}: {error}",
+        why="this is a fault of the program, not of your input",
+        fixes=[f"please report it with {place}"],
+        context={"report": place},
+    )
+    return _tell(bug, [option for option in args if option != "--verbose"])
