@@ -39,7 +39,9 @@ def pick_device(name: str, *, local_rank: int) -> torch.device:
         return torch.device("mps")
     count = _count(name)
     if local_rank >= count:
-        raise _unavailable(name, f"local rank {local_rank} needs {local_rank + 1} devices, {count} are visible")
+        raise _unavailable(
+            name, f"local rank {local_rank} needs {local_rank + 1} devices, {count} are visible"
+        )
     device = torch.device(name, local_rank)
     _module(name).set_device(device)
     return device

@@ -81,7 +81,8 @@ def read_launcher(environ: Mapping[str, str], *, process_id: int) -> Launcher:
         raise _malformed(environ, f"LOCAL_RANK={local_rank} is outside 0..{local_world_size - 1}")
     if world_size % local_world_size:
         raise _malformed(
-            environ, f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local_world_size}"
+            environ,
+            f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local_world_size}",
         )
     if world_size > 1 and any(not environ.get(name) for name in RENDEZVOUS):
         raise _incomplete(environ, REQUIRED + RENDEZVOUS)
@@ -101,13 +102,20 @@ def check_launcher(launcher: Launcher, topology: ProcessCounts, *, command: str 
     """Refuse (exit 5) processes that are not the ones the config asks for; nothing is ever assumed to be 1."""
     expected = topology.world_size
     if launcher.world_size != expected:
-        seen = f"WORLD_SIZE={launcher.world_size}" if launcher.under_launcher else "no launcher variables"
+        seen = (
+            f"WORLD_SIZE={launcher.world_size}"
+            if launcher.under_launcher
+            else "no launcher variables"
+        )
         raise SolarError(
             "launcher.mismatch",
             f"the config asks for {expected} processes, this launch has {launcher.world_size}",
             where="distributed.world_size",
             why=f"seen: {seen}; expected: WORLD_SIZE={expected} with {', '.join(REQUIRED)} set by torchrun",
-            fixes=[launch_line(expected, command), f"--set distributed.world_size={launcher.world_size}"],
+            fixes=[
+                launch_line(expected, command),
+                f"--set distributed.world_size={launcher.world_size}",
+            ],
             context={"seen": launcher.world_size, "expected": expected},
         )
     sp_size = topology.sequence_parallel_size
@@ -128,7 +136,9 @@ def launch_line(world_size: int, command: str) -> str:
 
 
 def _seen_line(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return ", ".join(f"{name}={environ[name]}" if environ.get(name) else f"{name} not set" for name in names)
+    return ", ".join(
+        f"{name}={environ[name]}" if environ.get(name) else f"{name} not set" for name in names
+    )
 
 
 def _incomplete(environ: Mapping[str, str], names: tuple[str, ...]) -> SolarError:

@@ -78,7 +78,9 @@ def _join(launcher: Launcher, device: torch.device, timeout_s: float) -> None:
     backend = BACKENDS[device.type]
     try:
         if launcher.world_size == 1:
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+            dist.init_process_group(
+                backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout
+            )
         else:
             dist.init_process_group(
                 backend,

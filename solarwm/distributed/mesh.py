@@ -27,7 +27,9 @@ def place_of(world_rank: int, *, world_size: int, sp_size: int) -> MeshPlace:
     )
 
 
-def shard_mesh(*, device_type: str, world_size: int, local_world_size: int, hybrid: bool) -> DeviceMesh:
+def shard_mesh(
+    *, device_type: str, world_size: int, local_world_size: int, hybrid: bool
+) -> DeviceMesh:
     """The mesh that parameters are sharded over. Collective over all ranks.
 
     Full sharding has one axis `shard` over all ranks. Hybrid sharding over several machines has the axes

@@ -19,8 +19,13 @@ from solarwm.distributed.collectives import collective_guard
 from solarwm.distributed.group import RankGroup
 from solarwm.distributed.mesh import shard_mesh
 
-STRATEGIES = ("none", "FULL_SHARD", "HYBRID_SHARD")
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+REPLICATED = ("none", "NO_SHARD")
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 BUCKET_BYTES = 16 * 2**20
 
 
@@ -63,7 +68,9 @@ class Replicated:
         for number, bucket in enumerate(_buckets(gradients(parameters))):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             label = f"sum gradients, bucket {number}"
-            pending.append((bucket, flat, self.group.collectives.start_sum(flat, label=label), label))
+            pending.append(
+                (bucket, flat, self.group.collectives.start_sum(flat, label=label), label)
+            )
         for bucket, flat, work, label in pending:
             self.group.collectives.finish(work, label=label)
             parts = flat.split([gradient.numel() for gradient in bucket])
@@ -98,15 +105,18 @@ def lay_out(
     *,
     strategy: str,
     block_class: str,
-    param_dtype: str,
-    reduce_dtype: str,
+    param_dtype: str | None,
+    reduce_dtype: str | None,
 ) -> Layout:
-    """Lay `module` out by `strategy` (none, FULL_SHARD, HYBRID_SHARD), in place. Collective over all ranks.
+    """Lay `module` out by `strategy`, in place. Collective over all ranks.
+
+    `none` and `NO_SHARD` replicate; `FULL_SHARD`, `SHARD_GRAD_OP` (parameters stay gathered between forward and
+    backward) and `HYBRID_SHARD` (shards within a machine, replicas across) shard.
 
     Sharding wraps every submodule whose class is called `block_class`, then the root. Compute runs in
     `param_dtype`, gradient sums in `reduce_dtype`; the stored parameters keep their own dtype.
     """
-    if strategy == "none":
+    if strategy in REPLICATED:
         return Replicated(group=group)
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -117,12 +127,15 @@ def lay_out(
         hybrid=strategy == "HYBRID_SHARD",
     )
     policy = MixedPrecisionPolicy(
-        param_dtype=DTYPES[param_dtype], reduce_dtype=DTYPES[reduce_dtype], cast_forward_inputs=False
+        param_dtype=DTYPES[param_dtype] if param_dtype else None,
+        reduce_dtype=DTYPES[reduce_dtype] if reduce_dtype else None,
+        cast_forward_inputs=False,
     )
+    gather_again = strategy != "SHARD_GRAD_OP"
     with collective_guard("shard parameters"):
         for block in [m for m in module.modules() if type(m).__name__ == block_class]:
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(module, mesh=mesh, mp_policy=policy)
+            fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=gather_again)
+        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.set_gradient_divide_factor(1.0)
@@ -144,7 +157,9 @@ def fingerprint(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
 def _square_sum(parts: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     if not parts:
         return torch.zeros((), device=device)
-    norms = torch._foreach_norm(parts, 2.0, dtype=torch.promote_types(parts[0].dtype, torch.float32))
+    norms = torch._foreach_norm(
+        parts, 2.0, dtype=torch.promote_types(parts[0].dtype, torch.float32)
+    )
     return torch.stack(list(norms)).square().sum()
 
 

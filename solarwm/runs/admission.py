@@ -1,0 +1,95 @@
+"""Who may write into a run directory: one launch at a time, and never into another run's directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from solarwm.errors.types import SolarError
+from solarwm.runs.heartbeat import read_heartbeat
+from solarwm.runs.layout import RunLayout
+from solarwm.storage.locks import LOCK_NAME, DirectoryLock, is_locked
+
+WAIT_S = 300.0
+SKEW_S = 3.0
+_SIGNS = ("resolved-config.json", "launch-manifest.json", "run-result.json", "COMPLETE.json")
+
+
+def holds_run(root: Path) -> str | None:
+    """The name of the file by which a directory is known to hold a run, or None."""
+    for name in _SIGNS:
+        if (root / name).exists():
+            return name
+    if root.is_dir():
+        return next((path.name for path in root.glob("checkpoint_model_*")), None)
+    return None
+
+
+def refuse_foreign(root: Path, *, resuming: bool) -> None:
+    """Refuse (exit 2) a place that is no directory, or holds a run while this start is a new one."""
+    if root.exists() and not root.is_dir():
+        raise SolarError(
+            "run.directory-taken",
+            "the output directory is a file",
+            where=str(root),
+            fixes=["--set runtime.output_dir=..."],
+        )
+    sign = None if resuming else holds_run(root)
+    if sign is None:
+        return
+    if is_locked(root / LOCK_NAME):
+        DirectoryLock(root).acquire().release()
+    raise SolarError(
+        "run.directory-taken",
+        "the output directory holds another run",
+        where=str(root),
+        why=f"found {sign}; nothing was written",
+        fixes=["--resume latest", "--set runtime.output_dir=..."],
+        context={"found": sign},
+    )
+
+
+def take(layout: RunLayout, *, command: str, resuming: bool, token: str) -> DirectoryLock:
+    """The lock of the run directory, made if it is not there. For rank 0.
+
+    Raises `run.directory-taken` or `run.directory-busy` (exit 2) before anything is written.
+    """
+    root = Path(layout.root)
+    refuse_foreign(root, resuming=resuming)
+    root.mkdir(parents=True, exist_ok=True)
+    lock = DirectoryLock(root).acquire({"command": command, "token": token})
+    try:
+        refuse_foreign(root, resuming=resuming)
+    except SolarError:
+        lock.release()
+        raise
+    return lock
+
+
+def wait(
+    layout: RunLayout,
+    *,
+    token: str,
+    stopped: Callable[[], int | None],
+    started: float | None = None,
+) -> None:
+    """Return once rank 0 of this launch has the directory. Writes nothing.
+
+    Raises `distributed.group-failed` (exit 6) after `WAIT_S`, and `run.terminated` when asked to stop.
+    """
+    started = time.time() if started is None else started
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        beat = read_heartbeat(layout, 0)
+        if beat and beat.get("token") == token and float(beat.get("time", 0)) > started - SKEW_S:
+            return
+        if stopped():
+            raise SolarError("run.terminated", "stopped before the run began")
+        time.sleep(0.05)
+    raise SolarError(
+        "distributed.group-failed",
+        "rank 0 did not open the run directory",
+        where=str(layout.root),
+        why=f"waited {WAIT_S:.0f} s; all ranks must see the same directory",
+    )

@@ -1,0 +1,249 @@
+"""From an occurrence of the data order to an encoded clip: substitute rule, latent cache, memory.
+
+Shapes: F latent frames, C latent channels, H W latent height and width, T text tokens, D text width.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2s
+
+import numpy as np
+import torch
+
+from solarwm.backbones.seam import VideoCodec
+from solarwm.camera.poses import latent_rows, viewmats
+from solarwm.data.cameras import CameraRules
+from solarwm.data.index import Index
+from solarwm.data.latent_cache import CacheKey, LatentCache
+from solarwm.data.order import IndexedOrder
+from solarwm.data.records import SKIPPED_CODES, Track, read_cameras, read_clip
+from solarwm.data.rows import Row
+from solarwm.data.shards import ShardReader
+from solarwm.errors.types import SolarError
+
+ATTEMPTS = 64
+"""Substitutes tried for one occurrence before the data are called unusable."""
+MEMORY_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedClip:
+    """One sample, ready to be stacked; tensors on the CPU, fp32."""
+
+    sample_id: str
+    start_frame: int
+    latents_FCHW: torch.Tensor
+    text_TD: torch.Tensor
+    viewmats_F44: torch.Tensor
+    """First-frame-relative world-to-camera, before any translation transform."""
+    intrinsics_33: torch.Tensor
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tensors."""
+        parts = (self.latents_FCHW, self.text_TD, self.viewmats_F44, self.intrinsics_33)
+        return sum(part.numel() * part.element_size() for part in parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipGeometry:
+    """How clips are cut from their sources."""
+
+    frames: int
+    height: int
+    width: int
+    fps: float
+    """0 keeps the source rate."""
+    random_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A clip to encode: which row, from which source frame."""
+
+    row_ordinal: int
+    start_frame: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """An occurrence whose sample was refused by a guard, and why."""
+
+    occurrence: int
+    attempt: int
+    sample_id: str
+    reason: str
+
+
+class ClipSource:
+    """Clips by occurrence. Encodes what the cache lacks; safe to share between two threads."""
+
+    def __init__(
+        self,
+        *,
+        index: Index,
+        order: IndexedOrder,
+        reader: ShardReader,
+        codec: VideoCodec,
+        cache: LatentCache,
+        geometry: ClipGeometry,
+        rules: CameraRules,
+        num_latents: int,
+        on_skip: Callable[[Skip], None],
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
+        self._index = index
+        self._order = order
+        self._reader = reader
+        self._codec = codec
+        self._cache = cache
+        self._geometry = geometry
+        self._rules = rules
+        self._rows = list(latent_rows(num_latents))
+        self._on_skip = on_skip
+        self._memory_bytes = memory_bytes
+        self._held: OrderedDict[Window, EncodedClip] = OrderedDict()
+        self._held_bytes = 0
+        self._refused: dict[Window, SolarError] = {}
+        self._encoding = threading.Lock()
+
+    def clip(self, occurrence: int) -> EncodedClip:
+        """The clip of an occurrence, or of its substitute where a guard refuses the sample.
+
+        Each refusal is reported to `on_skip`. Raises any other fault of the data, and `train.data-exhausted`
+        (exit 3) when `ATTEMPTS` substitutes in a row are refused.
+        """
+        for attempt in range(ATTEMPTS):
+            window = self.window(occurrence, None if attempt == 0 else attempt - 1)
+            try:
+                return self.encoded(window)
+            except SolarError as fault:
+                if fault.code not in SKIPPED_CODES:
+                    raise
+                sample_id = self._index.rows[window.row_ordinal].sample_id
+                self._on_skip(
+                    Skip(
+                        occurrence=occurrence,
+                        attempt=attempt,
+                        sample_id=sample_id,
+                        reason=str(fault),
+                    )
+                )
+        raise SolarError(
+            "train.data-exhausted",
+            f"occurrence {occurrence} and {ATTEMPTS - 1} substitutes were all refused by the camera guards",
+            where=str(self._index.path),
+            fixes=["solarwm data validate", "--set data.max_rel_translation=null"],
+        )
+
+    def window(self, occurrence: int, attempt: int | None = None) -> Window:
+        """Which row and start an occurrence means, or its substitute number `attempt`."""
+        if attempt is None:
+            place = self._order.occurrence(occurrence)
+        else:
+            place = self._order.substitute(occurrence, attempt)
+        row = self._index.rows[place.row_ordinal]
+        geometry = self._geometry
+        start = self._order.start_frame(
+            occurrence,
+            row,
+            geometry.frames,
+            fps=geometry.fps,
+            random_start=geometry.random_start,
+            attempt=attempt,
+        )
+        return Window(place.row_ordinal, start)
+
+    def windows(self, first: int, count: int, *, limit: int) -> Iterator[Window]:
+        """The different windows among `count` occurrences from `first`, in order of first use, at most `limit`."""
+        seen: set[Window] = set()
+        for occurrence in range(first, first + count):
+            window = self.window(occurrence)
+            if window not in seen:
+                seen.add(window)
+                yield window
+            if len(seen) >= limit:
+                return
+
+    def is_cached(self, window: Window) -> bool:
+        """Whether the cache holds a sound entry."""
+        return self._cache.get(self._key(window)) is not None
+
+    def encoded(self, window: Window) -> EncodedClip:
+        """One clip from memory, cache or its source, in this order; guards are checked every time."""
+        held = self._held.get(window)
+        if held is not None:
+            return held
+        if window in self._refused:
+            raise self._refused[window]
+        with self._encoding:
+            try:
+                clip = self._load(window)
+            except SolarError as fault:
+                if fault.code in SKIPPED_CODES:
+                    self._refused[window] = fault
+                raise
+            self._hold(window, clip)
+        return clip
+
+    def _load(self, window: Window) -> EncodedClip:
+        row = self._index.rows[window.row_ordinal]
+        key = self._key(window)
+        arrays = self._cache.get(key)
+        if arrays is not None:
+            track: Track = read_cameras(
+                self._reader, row, start_frame=window.start_frame, **self._cut()
+            )
+        else:
+            raw = read_clip(self._reader, row, start_frame=window.start_frame, **self._cut())
+            track = raw
+            latents = self._codec.encode_video(torch.from_numpy(raw.pixels_NYX3))
+            text = self._codec.encode_text([raw.caption])[0]
+            arrays = {"latents": latents.float().cpu().numpy(), "text": text.float().cpu().numpy()}
+            self._cache.put(key, arrays)
+        poses = np.asarray(track.c2w_N44, dtype=np.float32)[self._rows]
+        return EncodedClip(
+            sample_id=track.sample_id,
+            start_frame=window.start_frame,
+            latents_FCHW=torch.from_numpy(np.array(arrays["latents"])),
+            text_TD=torch.from_numpy(np.array(arrays["text"])),
+            viewmats_F44=torch.from_numpy(np.array(viewmats(poses), dtype=np.float32)),
+            intrinsics_33=torch.from_numpy(np.array(track.intrinsics_33, dtype=np.float32)),
+        )
+
+    def _cut(self) -> dict[str, object]:
+        geometry = self._geometry
+        return {
+            "frames": geometry.frames,
+            "height": geometry.height,
+            "width": geometry.width,
+            "fps": geometry.fps,
+            "rules": self._rules,
+        }
+
+    def _key(self, window: Window) -> CacheKey:
+        row: Row = self._index.rows[window.row_ordinal]
+        member = row.video_member or ""
+        text = (
+            f"{self._reader.identity(row.shard, member)}|{row.caption or row.manifest_member or ''}"
+        )
+        return CacheKey(
+            sample_id=row.sample_id,
+            start_frame=window.start_frame,
+            frames=self._geometry.frames,
+            height=self._geometry.height,
+            width=self._geometry.width,
+            fps=self._geometry.fps,
+            source=blake2s(text.encode(), digest_size=16).hexdigest(),
+        )
+
+    def _hold(self, window: Window, clip: EncodedClip) -> None:
+        self._held[window] = clip
+        self._held_bytes += clip.size
+        while self._held_bytes > self._memory_bytes and len(self._held) > 1:
+            _, dropped = self._held.popitem(last=False)
+            self._held_bytes -= dropped.size

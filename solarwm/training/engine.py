@@ -1,0 +1,225 @@
+"""What one rank does inside an opened run: group, model, resume, clips, loop. Every act stands here once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from solarwm.camera.poses import latent_rows
+from solarwm.checkpoints.store import CheckpointStore
+from solarwm.config.resolve import ResolvedRun
+from solarwm.data.cameras import CameraRules
+from solarwm.data.latent_cache import LatentCache
+from solarwm.data.records import SKIPPED_CODES
+from solarwm.data.shards import ShardReader
+from solarwm.distributed.collectives import collective_guard
+from solarwm.distributed.devices import pick_device
+from solarwm.distributed.environment import Launcher
+from solarwm.distributed.group import RankGroup, open_group
+from solarwm.distributed.sharding import REPLICATED
+from solarwm.runs.session import RunSession
+from solarwm.training.assembly import build_stage
+from solarwm.training.clips import ClipGeometry, ClipSource, Skip
+from solarwm.training.dataset import TrainingData, open_training_data
+from solarwm.training.feed import Feed
+from solarwm.training.loop import LoopEnd, LoopPlan, run_steps
+from solarwm.training.resuming import Source
+from solarwm.training.saving import StageSaver, contract_of
+from solarwm.training.stage import SingleRoleStage
+from solarwm.training.threads import limit_threads
+from solarwm.training.warming import encode_ahead
+
+CACHE_FOLDER = "latent-cache"
+TELL_S = 0.5
+
+
+def train_rank(
+    session: RunSession,
+    resolved: ResolvedRun,
+    launcher: Launcher,
+    source: Source,
+    *,
+    last_step: int,
+    data: TrainingData | None,
+) -> None:
+    """Train from `source` to `last_step` on this rank. Collective over all ranks.
+
+    Raises `SolarError`; a signal ends it with `run.terminated` or `run.interrupted` at a step boundary.
+    """
+    config = resolved.config
+    session.enter("data")
+    data = data or open_training_data(config.data)
+    limit_threads(config.runtime.threads_per_rank, local_world_size=launcher.local_world_size)
+    device = pick_device(config.runtime.device, local_rank=launcher.local_rank)
+    session.enter("group")
+    with (
+        collective_guard("training"),
+        open_group(
+            launcher,
+            device=device,
+            sp_size=config.distributed.sequence_parallel_size,
+            timeout_s=config.distributed.timeout_s,
+            always=config.train.fsdp.strategy not in REPLICATED,
+        ) as group,
+    ):
+        session.watch_collectives(lambda: group.collectives.last)
+        session.enter("model")
+        stage = build_stage(resolved, group)
+        saver = _saver(session, resolved, group, stage, source, data)
+        first_step, cursor = 0, 0
+        if source.checkpoint is not None:
+            session.enter("resume")
+            first_step, cursor = saver.load(source.checkpoint)
+            session.emit(
+                "resume", step=first_step, occurrences=cursor, checkpoint=str(source.checkpoint)
+            )
+        session.enter("encode")
+        clips = open_clips(session, resolved, data, stage)
+        count = (last_step - first_step) * config.train.global_batch_size
+        session.raise_if_stopped(_encode(session, clips, group, first=cursor, count=count))
+        session.enter("train")
+        end = _loop(
+            session, resolved, group, stage, saver, clips, data, first_step, cursor, last_step
+        )
+        session.note_outcome(step=end.step, last_checkpoint_step=end.last_saved)
+        session.raise_if_stopped(end.stop_signal)
+        session.enter("end")
+
+
+def open_clips(
+    session: RunSession, resolved: ResolvedRun, data: TrainingData, stage: SingleRoleStage
+) -> ClipSource:
+    """The clips of a run's training index, encoded by the backbone's codec, kept in its latent cache."""
+    config = resolved.config
+    model, section = config.model, config.data
+    codec = stage.backbone.codec(
+        base_path=Path(model.base_path) if model.base_path else None,
+        assets=model.assets,
+        device=next(stage.role.module.parameters()).device,
+    )
+    cache = Path(section.latent_cache_dir) if section.latent_cache_dir else None
+
+    def told(skip: Skip) -> None:
+        session.emit(
+            "sample_skipped",
+            occurrence=skip.occurrence,
+            attempt=skip.attempt,
+            sample_id=skip.sample_id,
+            reason=skip.reason,
+        )
+
+    return ClipSource(
+        index=data.index,
+        order=data.order,
+        reader=ShardReader(data.shard_root, max_open=section.tar_cache_size),
+        codec=codec,
+        cache=LatentCache(cache or Path(session.layout.root) / CACHE_FOLDER, codec.digest),
+        geometry=ClipGeometry(
+            frames=section.pixel_frames,
+            height=section.height,
+            width=section.width,
+            fps=section.fps,
+            random_start=section.random_start,
+        ),
+        rules=CameraRules(
+            array_key=section.camera_array_key,
+            max_rel_translation=section.max_rel_translation,
+            max_camera_abs=section.max_camera_abs,
+            latent_rows=tuple(int(row) for row in latent_rows(section.latent_frames)),
+            use_source_lens=model.camera_intrinsics_mode == "source",
+        ),
+        num_latents=section.latent_frames,
+        on_skip=told,
+    )
+
+
+def _saver(
+    session: RunSession,
+    resolved: ResolvedRun,
+    group: RankGroup,
+    stage: SingleRoleStage,
+    source: Source,
+    data: TrainingData,
+) -> StageSaver:
+    section = resolved.config.checkpoint
+    store = CheckpointStore(
+        Path(session.layout.root),
+        keep_last=section.keep_last,
+        keep_every=section.keep_every,
+        protected=[source.checkpoint] if source.checkpoint else [],
+        notice=lambda event, fields: session.emit(event, **fields),
+    )
+    if session.is_main:
+        store.clear_leftovers()
+    return StageSaver(
+        stage,
+        store,
+        resolved=resolved,
+        group=group,
+        contract=contract_of(resolved, data_fingerprint=data.fingerprint),
+        session=session,
+    )
+
+
+def _encode(
+    session: RunSession, clips: ClipSource, group: RankGroup, *, first: int, count: int
+) -> int:
+    told_at = 0.0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told_at
+        if done == total or time.monotonic() - told_at > TELL_S:
+            told_at = time.monotonic()
+            session.emit("encode_progress", done=done, total=total)
+
+    return encode_ahead(
+        clips,
+        group=group,
+        first=first,
+        count=count,
+        tell=tell,
+        skipped=lambda code: code in SKIPPED_CODES,
+        stopped=lambda: session.stop_requested,
+    )
+
+
+def _loop(
+    session: RunSession,
+    resolved: ResolvedRun,
+    group: RankGroup,
+    stage: SingleRoleStage,
+    saver: StageSaver,
+    clips: ClipSource,
+    data: TrainingData,
+    first_step: int,
+    cursor: int,
+    last_step: int,
+) -> LoopEnd:
+    train: Any = resolved.config.train
+    feed = Feed(
+        clips,
+        place=group.place,
+        micro_batch_size=train.micro_batch_size,
+        accumulation=train.grad_accum,
+        global_batch_size=train.global_batch_size,
+        cursor=cursor,
+        depth=resolved.config.data.prefetch_factor,
+    )
+    try:
+        return run_steps(
+            stage,
+            feed,
+            plan=LoopPlan(
+                first_step=first_step,
+                last_step=last_step,
+                save_every=resolved.config.save_every,
+                save_at_end=resolved.config.save_every > 0 or last_step < train.max_steps,
+                plan_fingerprint=data.fingerprint,
+            ),
+            session=session,
+            group=group,
+            saver=saver,
+        )
+    finally:
+        feed.close()

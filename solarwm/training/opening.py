@@ -1,0 +1,56 @@
+"""What a training run says of itself when its directory is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from solarwm.errors.types import SolarError
+from solarwm.runs.layout import RunLayout
+from solarwm.runs.manifest import write_launch
+from solarwm.training.resuming import Source
+
+PACKAGES = ("torch", "safetensors", "diffusers", "av")
+
+
+def require_packages(
+    installed: Callable[[str], bool] = lambda name: find_spec(name) is not None,
+) -> None:
+    """Refuse (exit 5) to start without the packages a run needs; imports none of them."""
+    missing = [name for name in PACKAGES if not installed(name)]
+    if missing:
+        raise SolarError(
+            "train.extra-missing",
+            f"packages are missing: {', '.join(missing)}",
+            fixes=["pip install 'solarwm[run]'", "solarwm environment probe"],
+            context={"missing": missing},
+        )
+
+
+def write_launch_files(layout: RunLayout, resolved: Any, *, token: str, source: Source) -> None:
+    """`resolved-config.json` and `launch-manifest.json`. For rank 0."""
+    write_launch(
+        layout,
+        resolved,
+        launch={
+            "token": token,
+            "resumed_from": str(source.checkpoint) if source.checkpoint else None,
+            "resumed_step": source.step,
+        },
+    )
+
+
+def facts(
+    resolved: Any, layout: RunLayout, *, world_size: int, source: Source, last_step: int
+) -> dict[str, Any]:
+    """What a view shows of a run before its first step."""
+    return {
+        "name": resolved.config.name,
+        "route": resolved.route.key,
+        "run_path": str(layout.root),
+        "max_steps": last_step,
+        "first_step": source.step,
+        "world_size": world_size,
+        "global_batch_size": resolved.config.train.global_batch_size,
+    }

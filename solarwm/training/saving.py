@@ -1,0 +1,172 @@
+"""Saving a single-role stage and taking it up again, bit for bit."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from solarwm import __version__
+from solarwm.checkpoints import optimizer as slots
+from solarwm.checkpoints import rng
+from solarwm.checkpoints.manifest import read_manifest
+from solarwm.checkpoints.state import CheckpointState, Facts, RoleState
+from solarwm.checkpoints.store import CheckpointStore
+from solarwm.distributed.group import RankGroup
+from solarwm.errors.types import SolarError
+from solarwm.training import health
+from solarwm.training.loop import Session
+from solarwm.training.stage import SingleRoleStage
+
+
+def contract_of(resolved: Any, *, data_fingerprint: str) -> dict[str, Any]:
+    """What a resume must not change: the route, the model, the data, the numerics."""
+    config = resolved.config
+    dims = resolved.route.spec.profiles[config.model.profile].dims
+    return {
+        "route": resolved.route.key,
+        "profile": config.model.profile,
+        "dim": dims.dim,
+        "num_layers": dims.num_layers,
+        "camera_translation_transform": config.model.camera_translation_transform,
+        "camera_intrinsics_mode": config.model.camera_intrinsics_mode,
+        "numerics": numerics_of(config),
+        "parameterization": "full-parameter",
+        "data": data_fingerprint,
+    }
+
+
+def numerics_of(config: Any) -> str:
+    """The numerics of a training run: `corrected` unless the config says `published`."""
+    return "published" if config.model.numerics == "published" else "corrected"
+
+
+class StageSaver:
+    """Saves one stage into the run's store. Every method is collective over all ranks."""
+
+    def __init__(
+        self,
+        stage: SingleRoleStage,
+        store: CheckpointStore,
+        *,
+        resolved: Any,
+        group: RankGroup,
+        contract: Mapping[str, Any],
+        session: Session,
+    ) -> None:
+        self._stage = stage
+        self._store = store
+        self._resolved = resolved
+        self._group = group
+        self._contract = dict(contract)
+        self._session = session
+
+    def save(self, step: int, *, cursor: int) -> None:
+        """Write the checkpoint after `step` steps, having consumed `cursor` occurrences.
+
+        Raises `train.non-finite` (exit 7) rather than write weights that are not finite.
+        """
+        started = time.perf_counter()
+        with self._session.phase("save"):
+            role = self._stage.role
+            health.check_weights(self._group, role.parameters, step=step)
+            path = self._store.save(step, self._state(cursor))
+        self._session.emit(
+            "checkpoint",
+            schema="solarwm.training-event.v1",
+            step=step,
+            checkpoint_id=path.name,
+            save_time_s=time.perf_counter() - started,
+        )
+
+    def load(self, path: Path) -> tuple[int, int]:
+        """Fill the stage from the checkpoint at `path`; gives (steps completed, occurrences consumed).
+
+        Raises `train.resume-mismatch` or `checkpoint.*` (exit 3).
+        """
+        record = self._store.record(path)
+        self._require_contract(path, record.facts.contract)
+        role = self._stage.role
+        names = slots.named_parameters(role.module)
+        member = read_manifest(path).member(f"{role.name}-optimizer")
+        if member is None:
+            raise _mismatch(path, "it has no optimizer state", [])
+        state = RoleState(
+            model=slots.named_tensors(role.module),
+            optimizer=slots.allocate_state(role.optimizer, names, member, place=str(path)),
+            ema=self._average(),
+        )
+        self._store.load_into(path, {role.name: state})
+        groups = record.facts.optimizers[role.name]
+        slots.restore_groups(role.optimizer, names, groups, place=str(path))
+        if role.ema is not None:
+            role.ema.num_updates = int(record.facts.trainer["ema_updates"])
+        self._restore_random(path, record.world_size)
+        return record.step, record.facts.occurrences
+
+    def _state(self, cursor: int) -> CheckpointState:
+        role, resolved = self._stage.role, self._resolved
+        names = slots.named_parameters(role.module)
+        updates = role.ema.num_updates if role.ema is not None else 0
+        return CheckpointState(
+            roles={
+                role.name: RoleState(
+                    model=slots.named_tensors(role.module),
+                    optimizer=slots.optimizer_tensors(role.optimizer, names),
+                    ema=self._average(),
+                )
+            },
+            facts=Facts(
+                occurrences=cursor,
+                route=resolved.route.key,
+                resolved_digest=resolved.resolved_digest,
+                source_digest=resolved.source_digest,
+                numerics="published" if self._contract["numerics"] == "published" else "corrected",
+                topology=resolved.topology.plain(),
+                versions={
+                    "solarwm": __version__,
+                    "torch": torch.__version__,
+                    "python": platform.python_version(),
+                },
+                contract=self._contract,
+                config=resolved.canonical,
+                trainer={"ema_updates": updates},
+                optimizers={role.name: slots.describe_groups(role.optimizer, names)},
+            ),
+            rank_record=rng.capture(),
+        )
+
+    def _average(self) -> dict[str, torch.Tensor] | None:
+        ema = self._stage.role.ema
+        if ema is None:
+            return None
+        return {slots.clean_name(name): tensor for name, tensor in ema.shadow.items()}
+
+    def _require_contract(self, path: Path, saved: Mapping[str, Any]) -> None:
+        names = sorted(set(saved) | set(self._contract))
+        differ = [name for name in names if saved.get(name) != self._contract.get(name)]
+        if differ:
+            lines = [f"{n}: saved {saved.get(n)!r}, now {self._contract.get(n)!r}" for n in differ]
+            raise _mismatch(path, "; ".join(lines), differ)
+
+    def _restore_random(self, path: Path, saved_world_size: int) -> None:
+        if saved_world_size != self._group.world_size:
+            return
+        record = self._store.rank_record(path, self._group.world_rank)
+        if record is not None:
+            rng.restore(record, place=str(path))
+
+
+def _mismatch(path: Path, why: str, fields: list[str]) -> SolarError:
+    return SolarError(
+        "train.resume-mismatch",
+        "the checkpoint does not fit this run",
+        where=str(path),
+        why=why,
+        fixes=["resume with the config the checkpoint was made with (its resolved-config.json)"],
+        context={"fields": fields},
+    )
