@@ -128,3 +128,20 @@ def missing(path: tuple[str | int, ...], why: str) -> Finding:
         why=why,
         fixes=(f"--set {dotted}=VALUE",),
     )
+
+
+def even_cases(config: RunBase) -> Iterator[Finding]:
+    """Sample counts that do not fill every logical data-parallel rank equally."""
+    group = config.distributed.sequence_parallel_size
+    ranks = max(1, config.distributed.world_size // group)
+    count = config.validation.sample_count
+    if count % ranks:
+        lower = count // ranks * ranks
+        near = [value for value in (lower, lower + ranks) if value > 0]
+        yield Finding(
+            path=("validation", "sample_count"),
+            code="config.value",
+            message=f"validation.sample_count {count} is not a multiple of {ranks}",
+            why=f"{config.distributed.world_size} ranks in groups of {group} are {ranks} logical ranks, and each takes as many",
+            fixes=tuple(f"--set validation.sample_count={value}" for value in near),
+        )

@@ -139,8 +139,6 @@ class ValidationSection(Section):
     """Held-out clips. 0 = off."""
     selection_seed: Annotated[Count, Recipe(value=42)] = 42
     """Seed that selects the clips."""
-    noise_seed: Annotated[Count, Recipe(value=42)] = 42
-    """Seed of the start noise."""
 
 
 class CheckpointSection(Section):

@@ -17,7 +17,7 @@ from solarwm.config.sections import (
     PreencodeSection,
     ValidationSection,
 )
-from solarwm.config.strict import Component, Listed, NonNegative, Positive, PositiveInt, Section, Text, Weights
+from solarwm.config.strict import Component, Count, Listed, NonNegative, Positive, PositiveInt, Section, Text, Weights
 
 Transform = Literal["linear", "logd4"]
 _RELEASED_ROLLOUT = 60
@@ -99,6 +99,8 @@ class WanPass(PassSection):
 class WanValidation(ValidationSection):
     """Which held-out clips are generated, and how."""
 
+    noise_seed: Annotated[Count, Recipe(value=42)] = 42
+    """Seed of the start noise."""
     max_rel_translation: Annotated[Positive | None, Derived(by=derived.data_guard("max_rel_translation"))] = None
     """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
     max_camera_abs: Annotated[Positive | None, Derived(by=derived.data_guard("max_camera_abs"))] = None

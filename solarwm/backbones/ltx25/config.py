@@ -1,0 +1,58 @@
+"""Run configs of LTX-2.5: Stage0.5 of the video stream, and encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from solarwm.backbones.ltx25.rules import rules
+from solarwm.backbones.ltx25.sections import (
+    LtxCodecModel,
+    LtxData,
+    LtxDistributed,
+    LtxInference,
+    LtxModel,
+    LtxPreencode,
+    LtxPreencodeData,
+    LtxTrain,
+    LtxValidation,
+)
+from solarwm.config.adapter_sections import AdapterRun
+from solarwm.config.sections import PreencodeRun as PreencodeBase
+
+__all__ = ["DROPPED", "PreencodeRun", "Stage0p5Run", "rules"]
+
+DROPPED: Mapping[str, tuple[object, str]] = {
+    "runtime.provider_entrypoint": (
+        "solarwm.backends.ltx25.official:create_provider",
+        "runtime.provider_entrypoint is ignored: this project names its code in the route table, not in a config",
+    ),
+}
+"""Fields of published files that mean nothing here: the one accepted value, and the note about it."""
+
+
+class Stage0p5Run(AdapterRun):
+    """Rectified flow on the video stream: training and generation."""
+
+    model: LtxModel
+    """Backbone."""
+    data: LtxData
+    """Clips."""
+    distributed: LtxDistributed = LtxDistributed()
+    """Ranks."""
+    train: LtxTrain = LtxTrain()
+    """Training rule, batch, optimizer; the batch is provenance for `infer`."""
+    validation: LtxValidation = LtxValidation()
+    """Held-out generation during training."""
+    inference: LtxInference = LtxInference()
+    """Generation with `solarwm infer`."""
+
+
+class PreencodeRun(PreencodeBase):
+    """Encoding clips into a latent data set."""
+
+    model: LtxCodecModel
+    """Codec."""
+    data: LtxPreencodeData
+    """Raw clips."""
+    preencode: LtxPreencode
+    """How and where to."""

@@ -1,0 +1,142 @@
+"""Sections of the families that train adapters on a frozen base (LTX-2.5, MiniMax-H3)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from solarwm.config import derived
+from solarwm.config.marks import Derived, Facts, Format, Location, Recipe
+from solarwm.config.sections import CheckpointSection, PassSection, RunConfig, ValidationSection
+from solarwm.config.strict import (
+    Count,
+    Dtype,
+    Fraction,
+    Listed,
+    NonNegative,
+    PositiveInt,
+    Section,
+)
+from solarwm.config.training_sections import EmaSection, FsdpSection, OptimizerSection
+
+
+def compute_dtype(facts: Facts) -> Any:
+    """bfloat16 as published, float32 in the small profiles."""
+    return "bfloat16" if facts.released else "float32"
+
+
+def _named_pass(value: Any) -> Any:
+    return {"name": value, "weights": value} if isinstance(value, str) else value
+
+
+NamedPass = Annotated[PassSection, BeforeValidator(_named_pass)]
+"""A validation pass; the text `live` or `ema` stands for the pass of that name and weights."""
+
+
+class AdapterSection(Section):
+    """The low-rank adapter that is trained."""
+
+    type: Literal["lora"] = "lora"
+    """Kind of adapter."""
+    target: Annotated[str, Format(value="block_qkvo_ffn")] = "block_qkvo_ffn"
+    """Linear layers adapted: attention projections and feed-forward of every block."""
+    rank: Annotated[PositiveInt, Derived(by=derived.extra("adapter_rank"))] = 384
+    """Rank of the adapter."""
+    alpha: Annotated[PositiveInt, Derived(by=derived.extra("adapter_rank"))] = 384
+    """Scale of the adapter times its rank."""
+    dropout: Annotated[Fraction, Recipe(value=0.0)] = 0.0
+    """Dropout before the adapter."""
+    bias: Annotated[str, Format(value="none")] = "none"
+    """Biases that are trained."""
+    dtype: Annotated[Dtype, Recipe(by=compute_dtype)] = "bfloat16"
+    """Number type of adapter weights; the optimizer keeps fp32 masters."""
+
+
+class MasterOptimizer(OptimizerSection):
+    """AdamW on fp32 master copies of low-precision weights."""
+
+    name: Annotated[str, Format(value="fp32_master_adamw")] = "fp32_master_adamw"
+    """Name of the optimizer."""
+    lr: Annotated[NonNegative, Recipe(value=1.0e-4)] = 1.0e-4
+    """Peak learning rate. 0 keeps the weights still."""
+    warmup_steps: Annotated[Count, Recipe(value=500)] = 500
+    """Steps of linear learning-rate warm-up."""
+
+
+class AdapterFsdp(FsdpSection):
+    """Sharding of the frozen base; adapters are replicated."""
+
+    strategy: Annotated[
+        Literal["none", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"],
+        Recipe(by=derived.by_profile(released="FULL_SHARD", other="none")),
+    ] = "FULL_SHARD"
+    """`none` and `NO_SHARD` replicate the weights; `HYBRID_SHARD` shards inside a node and replicates across."""
+    preserve_checkpoint_dtype: Annotated[bool, Recipe(value=True)] = True
+    """Keep the number type of every tensor of the base."""
+    param_dtype: Annotated[Dtype | None, Recipe(value=None)] = None
+    """Number type parameters are gathered and computed in; null = as stored."""
+    buffer_dtype: Annotated[Dtype | None, Recipe(value=None)] = None
+    """Number type of buffers; null = as stored."""
+
+
+class AdapterEma(EmaSection):
+    """The running average of the adapter."""
+
+    decay: Annotated[Fraction, Recipe(value=0.999)] = 0.999
+    """Share of the old average kept at each update."""
+    trainable_only: Annotated[bool, Format(value=True)] = True
+    """Only trained weights are averaged; the base is frozen."""
+
+
+class SteppedValidation(ValidationSection):
+    """Validation with its cadence, and passes that may be given by name."""
+
+    smoke_step: Count = 0
+    """One early step at which to validate. 0 = none."""
+    validate_every: Count = 0
+    """Optimizer steps between validations. 0 = off."""
+    passes: Listed[NamedPass] = ()
+    """Passes: `live`, `ema`, or `{name, weights, camera}`."""
+
+
+class SteppedCheckpoint(CheckpointSection):
+    """Checkpoints with their cadence and the running average they hold."""
+
+    save_every: Count = 500
+    """Optimizer steps between checkpoints. 0 = off."""
+    save_optimizer: bool = True
+    """Keep optimizer state; without it a run cannot be resumed."""
+    resume_from: Annotated[str | None, Location(absolute=True)] = None
+    """Checkpoint directory to continue from, or to generate with; null = none."""
+    ema: AdapterEma = AdapterEma()
+    """The running average."""
+
+
+class AdapterRun(RunConfig):
+    """A run whose cadence and running average live in other sections than those of Wan."""
+
+    validation: SteppedValidation = SteppedValidation()
+    """Held-out generation."""
+    checkpoint: SteppedCheckpoint = SteppedCheckpoint()
+    """Start weights, resume, retention, running average."""
+
+    @property
+    def save_every(self) -> int:
+        """Optimizer steps between checkpoints, 0 = off."""
+        return self.checkpoint.save_every
+
+    @property
+    def validate_every(self) -> int:
+        """Optimizer steps between validations, 0 = off."""
+        return self.validation.validate_every
+
+    @property
+    def ema(self) -> EmaSection:
+        """The running average of the student."""
+        return self.checkpoint.ema
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of linear learning-rate warm-up."""
+        return self.train.optimizer.warmup_steps
