@@ -171,8 +171,10 @@ class ShardReader:
             with _tables_lock:
                 table = _tables.get(opened.stamp)
                 if table is None:
-                    table = self._stored_table(opened.stamp) or scan_tar(opened.descriptor, shard)
-                    self._store_table(opened.stamp, table)
+                    table = self._stored_table(opened.stamp)
+                    if table is None:
+                        table = scan_tar(opened.descriptor, shard)
+                        self._store_table(opened.stamp, table)
                     _tables[opened.stamp] = table
         return table
 
@@ -200,7 +202,7 @@ class ShardReader:
 
     def _store_table(self, stamp: _Stamp, table: dict[str, Member]) -> None:
         path = self._table_path(stamp)
-        if path is None or path.exists():
+        if path is None:
             return
         from solarwm.storage.durable import make_directories, write_bytes_atomic
 
