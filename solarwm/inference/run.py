@@ -67,7 +67,7 @@ def infer(
         layout,
         launcher,
         command="infer",
-        opening=lambda layout, token: write_launch(layout, resolved, token=token),
+        opening=lambda at, token: write_launch(at, resolved, launch={"token": token}),
         resuming=resume,
         view=progress.show,
     )

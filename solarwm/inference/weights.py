@@ -137,11 +137,15 @@ def load_modules(
 
 
 def _load_checkpoint(path: Path, module: nn.Module, weights: str) -> None:
+    from solarwm.checkpoints.optimizer import named_parameters, named_tensors
     from solarwm.checkpoints.state import RoleState
     from solarwm.checkpoints.store import CheckpointStore
 
-    tensors = {name: parameter.detach() for name, parameter in module.named_parameters()}
-    state = RoleState(model=tensors) if weights == "live" else RoleState(ema=tensors)
+    state = (
+        RoleState(model=named_tensors(module))
+        if weights == "live"
+        else RoleState(ema={name: p.detach() for name, p in named_parameters(module).items()})
+    )
     CheckpointStore(path.parent).load_into(path, {ROLE: state}, cast_dtypes=True)
 
 
