@@ -114,7 +114,9 @@ def find(place: Path) -> Path:
             "checkpoint.missing",
             "there is no complete checkpoint",
             where=str(place),
-            fixes=["Name a checkpoint_model_NNNNNN directory, or the directory of a run that has one."],
+            fixes=[
+                "Name a checkpoint_model_NNNNNN directory, or the directory of a run that has one."
+            ],
         )
     return newest.path
 
@@ -124,8 +126,8 @@ def removable(
 ) -> tuple[Entry, ...]:
     """The entries that retention may remove, oldest first; `entries` in the order of saving.
 
-    Kept: the `keep_last` saved last (0 keeps all), steps divisible by `keep_every` (0 adds none), and
-    whatever is in `protected` (resolved paths).
+    Kept: the `keep_last` saved last (0 keeps all), steps divisible by `keep_every` (0 adds none),
+    and whatever is in `protected` (resolved paths).
     """
     if keep_last <= 0:
         return ()

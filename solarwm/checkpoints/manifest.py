@@ -1,7 +1,7 @@
 """What a checkpoint directory says about itself: the manifest, the marker, and proof of both.
 
-Reads no tensors and imports no torch. A checkpoint exists when its marker does; the marker holds the
-digest of the manifest, and the manifest the size and BLAKE2b-256 digest of every file.
+Reads no tensors and imports no torch. A checkpoint exists when its marker does; the marker holds
+the digest of the manifest, and the manifest the size and BLAKE2b-256 digest of every file.
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ def parse_record(data: bytes, kind: type[_Record], path: Path) -> _Record:
         record = kind.model_validate(json.loads(data))
         same = record_bytes(record) == data
     except (ValidationError, ValueError, RecursionError) as fault:
-        raise damaged(path, f"It is not a valid {kind.__name__.lower()} record: {_short(fault)}") from fault
+        raise damaged(
+            path, f"It is not a valid {kind.__name__.lower()} record: {_short(fault)}"
+        ) from fault
     if not same:
         raise damaged(path, "Its bytes are not the canonical form that a save writes.")
     return record
@@ -143,7 +145,8 @@ def parse_record(data: bytes, kind: type[_Record], path: Path) -> _Record:
 def read_manifest(checkpoint: Path) -> Manifest:
     """The manifest of a complete checkpoint.
 
-    Raises `checkpoint.missing`, `checkpoint.incomplete` (no marker) or `checkpoint.damaged`, all exit 3.
+    Raises `checkpoint.missing`, `checkpoint.incomplete` (no marker) or `checkpoint.damaged`, all
+    exit 3.
     """
     if not checkpoint.is_dir():
         raise SolarError(

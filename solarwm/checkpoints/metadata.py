@@ -50,7 +50,9 @@ _DTYPES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """Where one stored piece of a tensor lies: file name in the member, offset and length in bytes."""
+    """Where one stored piece of a tensor lies: file name in the member, offset and length in
+    bytes.
+    """
 
     file_name: str
     offset: int
@@ -76,8 +78,8 @@ class _Refused(pickle.UnpicklingError):
 def parse_metadata(data: bytes, path: Path) -> Metadata:
     """The DCP metadata in `data`, with nothing but tensors in it.
 
-    Raises `checkpoint.unsafe` (exit 3) when it names any other class, holds byte items or a path that
-    leaves the member; `checkpoint.damaged` when it is no such metadata.
+    Raises `checkpoint.unsafe` (exit 3) when it names any other class, holds byte items or a path
+    that leaves the member; `checkpoint.damaged` when it is no such metadata.
     """
     try:
         metadata = _MetadataUnpickler(io.BytesIO(data)).load()
@@ -113,7 +115,7 @@ def unsafe(path: Path, why: str) -> SolarError:
 
 
 def _check_tensors(metadata: Metadata, path: Path) -> None:
-    stored: object = metadata.state_dict_metadata
+    stored = cast(object, metadata.state_dict_metadata)
     if not isinstance(stored, dict):
         raise _damaged(path, "It lists no tensors.")
     for name, entry in cast("dict[object, object]", stored).items():
@@ -140,7 +142,7 @@ def _check_shards(metadata: Metadata, path: Path) -> None:
             raise unsafe(path, f"A tensor's file is {file_name!r}, which is not a plain name.")
         if info.transform_descriptors:
             raise unsafe(path, "A tensor's file asks for a transform; none is supported.")
-        numbers: tuple[object, object] = (info.offset, info.length)
+        numbers = cast("tuple[object, object]", (info.offset, info.length))
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise _damaged(path, f"The place of {index.fqn!r} is not a range of bytes.")
 
