@@ -42,7 +42,10 @@ def check(document: Document, model: type[BaseModel], values: dict[str, Any], ac
 def _used(
     model: type[BaseModel], values: dict[str, Any], action: str
 ) -> Iterator[tuple[Path, str, Location]]:
+    small = get(values, "model", "profile") not in (None, "released")
     for pattern, location in locations(model).items():
+        if location.released_only and small:
+            continue
         if location.actions is not None and action not in location.actions:
             continue
         if pattern == "checkpoint.path" and get(values, "checkpoint", "mode") == "none":
