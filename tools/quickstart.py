@@ -80,7 +80,9 @@ class Chain:
 
 def main() -> None:
     """Run the chain of the chosen profile."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Render, train, resume, generate, report: the whole chain on one machine."
+    )
     parser.add_argument("--profile", choices=sorted(PROFILES), default="quick")
     parser.add_argument("--out", type=Path, default=Path("outputs/quickstart"))
     parser.add_argument("--steps", type=int, help="optimizer steps, in place of the config's")

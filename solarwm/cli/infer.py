@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ from solarwm.cli.run_options import (
 
 
 def infer(
-    config: ConfigOption = Path(),
+    config: ConfigOption,
     set_: SetOption = None,
     set_file: SetFileOption = None,
     resume: Annotated[
@@ -42,5 +41,4 @@ def infer(
         raise typer.Exit(show_dry_run(resolved, command="infer", json=json))
     from solarwm.inference.run import infer as run_inference
 
-    code = run_inference(resolved, resume=resume, first_row=first_row)
-    raise typer.Exit(code)
+    raise typer.Exit(run_inference(resolved, resume=resume, first_row=first_row))

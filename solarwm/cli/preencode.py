@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from solarwm.cli.output import JsonOption
@@ -18,7 +16,7 @@ from solarwm.cli.run_options import (
 
 
 def preencode(
-    config: ConfigOption = Path(),
+    config: ConfigOption,
     set_: SetOption = None,
     set_file: SetFileOption = None,
     dry_run: DryRunOption = False,
