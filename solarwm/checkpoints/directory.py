@@ -9,6 +9,7 @@ from pathlib import Path
 
 from solarwm.checkpoints.manifest import Manifest, check_sizes, read_manifest
 from solarwm.errors.types import SolarError
+from solarwm.runs.manifest import read_run_id
 from solarwm.storage.durable import is_private_name
 
 _NAME = re.compile(r"^checkpoint_model_([0-9]{6,})$")
@@ -71,8 +72,10 @@ def step_of(name: str) -> int | None:
 def scan(run_root: Path, *, run_id: str | None = None) -> Listing:
     """List the checkpoints in `run_root` by markers, manifests and sizes; content is not read.
 
-    With a `run_id`, complete checkpoints of another run are set apart.
+    Complete checkpoints of another run are set apart. The run is `run_id`, else the one in the
+    launch manifest there; without any, all count as this run's own.
     """
+    run_id = run_id or read_run_id(run_root)
     complete: list[Entry] = []
     foreign: list[Entry] = []
     partial: list[Partial] = []
@@ -91,7 +94,7 @@ def scan(run_root: Path, *, run_id: str | None = None) -> Listing:
         except SolarError as fault:
             partial.append(Partial(path=path, fault=fault))
             continue
-        mine = run_id is None or entry.run_id == run_id
+        mine = run_id is None or entry.run_id in {run_id, ""}
         (complete if mine else foreign).append(entry)
     return Listing(
         complete=_in_order(complete),

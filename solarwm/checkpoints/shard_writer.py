@@ -112,7 +112,7 @@ class HashedFile:
         self.size = 0
 
     def save(self, tensor: Tensor) -> tuple[int, int]:
-        """Append one contiguous CPU tensor as `torch.save` does; gives offset and length in bytes."""
+        """Append one contiguous CPU tensor as `torch.save` does; gives offset and length."""
         self.write(bytes(-self.size % _ALIGNMENT))
         offset = self.size
         self._tensor = tensor
@@ -241,7 +241,7 @@ def _update(digest: Digest, data: Bytes, keep: object) -> None:
 
 
 def _lies_in(data: Bytes, tensor: Tensor | None) -> bool:
-    """Whether `data` is a part of the tensor's own memory, so that it lives as long as the tensor."""
+    """Whether `data` is part of the tensor's own memory and so lives as long as the tensor."""
     if tensor is None or isinstance(data, bytes | bytearray):
         return isinstance(data, bytes)
     start = np.frombuffer(data, dtype=np.uint8).ctypes.data

@@ -19,8 +19,8 @@ _MAX_NAMED = 5
 class Facts(Record):
     """What the engine must know to go on, beside the tensors.
 
-    `occurrences` counts the samples consumed so far. `contract` holds what a resume compares for equality,
-    `config` the whole resolved config, `trainer` whatever the stage keeps (EMA update counts,
+    `occurrences` counts the samples consumed so far. `contract` holds what a resume compares for
+    equality, `config` the whole resolved config, `trainer` whatever the stage keeps (EMA update counts,
     running means). `optimizers` maps a role to its parameter groups (`optimizer.describe_groups`).
     """
 
@@ -114,8 +114,8 @@ def require_fit(
 ) -> None:
     """Raise unless the checkpoint holds exactly the tensors of each of `members` (exit 3).
 
-    `checkpoint.ema-missing` when EMA is wanted and absent; `checkpoint.mismatch` for a missing member,
-    missing or surplus names, other shapes, and, unless `cast`, other dtypes.
+    `checkpoint.ema-missing` when EMA is wanted and absent; `checkpoint.mismatch` for a missing
+    member, missing or surplus names, other shapes, and, unless `cast`, other dtypes.
     """
     for name, tensors in members.items():
         stored = manifest.member(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -43,6 +42,7 @@ from solarwm.checkpoints.state import (
     require_fit,
 )
 from solarwm.checkpoints.transaction import Identity, SaveTransaction, already_there
+from solarwm.runs.manifest import read_run_id
 from solarwm.storage.durable import make_directories, private_sibling
 from solarwm.storage.operations import LOCAL, FileSystem
 
@@ -53,10 +53,12 @@ _MAX_THREADS = 4
 class CheckpointStore:
     """The checkpoints directly under `run_root`.
 
-    `keep_last` and `keep_every` say what retention keeps after a successful save (0 = keep all); paths in
-    `protected` (the resume source) are never removed. `run_id` tells this run's checkpoints from
-    others that were copied here. `notice` hears of removals and of removals that failed; these
-    never stop a run. Only one process group may save at a time (the run lock sees to it).
+    `keep_last` and `keep_every` say what retention keeps after a successful save (0 = keep all);
+    paths in `protected` (the resume source) are never removed. `run_id` tells this run's
+    checkpoints from others that were copied here; without it the launch manifest tells. `notice`
+    hears of removals and of removals that failed; these never stop a run. Only one process group
+    may save at a time (the run lock sees to it). `num_threads` hash what is written and read (None:
+    up to 4, by the cores).
     """
 
     def __init__(
@@ -209,7 +211,10 @@ class CheckpointStore:
         make_directories(self.run_root, fs=self._fs)
         listing = self.listing()
         known = [entry.save_index for entry in (*listing.complete, *listing.foreign)]
-        return Identity(run_id=self._run_id or "", save_index=max(known, default=0) + 1)
+        return Identity(
+            run_id=self._run_id or read_run_id(self.run_root) or "",
+            save_index=max(known, default=0) + 1,
+        )
 
     def _retain(self) -> None:
         entries = self.list()
@@ -261,11 +266,6 @@ def read_state(path: Path, manifest: Manifest) -> StateRecord:
     if record.step != manifest.step:
         raise damaged(place, f"It says step {record.step}, the manifest step {manifest.step}.")
     return record
-
-
-def new_run_id() -> str:
-    """A fresh identity for a run that has none recorded."""
-    return uuid.uuid4().hex[:16]
 
 
 def _share(files: list[FileEntry], index: int, size: int) -> list[FileEntry]:
