@@ -26,10 +26,10 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
 from diffusers.models.autoencoders.autoencoder_kl_wan import patchify, unpatchify
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from solarwm.synthetic.paths import draw_path, generator
+from solarwm.synthetic.paths import MOTION_SCALE, draw_path, generator
 from solarwm.synthetic.renderer import render
 from solarwm.synthetic.scene import the_room
 from solarwm.synthetic.video import encode_mp4
@@ -40,6 +40,8 @@ HEIGHT, WIDTH, FRAMES = 64, 96, 81
 FIRST_FRAME_WEIGHT = 3.0
 KL_WEIGHT = 1e-5
 EMA_DECAY = 0.998
+FAR_SCALE = 1.4
+FOCUS = 2.0
 ARGUMENTS: dict[str, Any] = {
     "base_dim": 16,
     "decoder_base_dim": 16,
@@ -72,7 +74,10 @@ STAGES: tuple[tuple[float, tuple[tuple[int, int], ...]], ...] = (
 def render_clip(purpose: str, seed: int, index: int) -> np.ndarray:
     """One clip of the default world as a reader sees it, after H.264: u8 [T,H,W,3]."""
     scene = the_room()
-    path = draw_path(scene, generator(seed, purpose, index), frames=FRAMES)
+    # Every fourth training clip moves further: views far from the spawn are the rare ones.
+    far = purpose == "vae-train" and index % 4 == 3
+    scale = MOTION_SCALE * (FAR_SCALE if far else 1.0)
+    path = draw_path(scene, generator(seed, purpose, index), frames=FRAMES, scale=scale)
     pixels = render(scene, path.c2w, height=HEIGHT, width=WIDTH)
     with av.open(io.BytesIO(encode_mp4(pixels, fps=16.0))) as container:
         return np.stack([f.to_ndarray(format="rgb24") for f in container.decode(video=0)])
@@ -171,23 +176,26 @@ def draw_batch(clips: Tensor, share: float, rng: np.random.Generator) -> Tensor:
     windows = []
     for _ in range(batch):
         clip = clips[int(rng.integers(len(clips)))]
-        start = int(rng.integers(FRAMES - frames + 1))
-        windows.append(clip[start : start + frames])
+        # Clips set out from much the same view, so late frames are the varied ones: prefer them,
+        # and play half of the windows backwards so that they come first, too.
+        start = int((FRAMES - frames + 1) * math.sqrt(rng.random()))
+        window = clip[start : start + frames]
+        windows.append(window.flip(0) if rng.random() < 0.5 else window)
     return to_model(torch.stack(windows))
 
 
 def loss_of(vae: AutoencoderKLWan, clips_BCTHW: Tensor, noise: torch.Generator) -> Tensor:
-    """L1 + MSE with a heavier first frame, plus a small KL term."""
+    """L1 + MSE with a heavier first frame and heavier hard frames, plus a small KL term."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mean, log_variance = encode(vae, clips_BCTHW)
         epsilon = torch.randn(mean.shape, generator=noise)
         decoded = decode(vae, mean + (0.5 * log_variance).exp() * epsilon)
     error = decoded - clips_BCTHW
-    per_frame = (error.abs() + error.square()).mean(dim=(0, 1, 3, 4))
-    weight = torch.ones_like(per_frame)
-    weight[0] = FIRST_FRAME_WEIGHT
+    error_BT = (error.abs() + error.square()).mean(dim=(1, 3, 4))
+    weight_BT = (error_BT.detach() / error_BT.detach().mean()).pow(FOCUS).clamp(max=5.0)
+    weight_BT[:, 0] *= FIRST_FRAME_WEIGHT
     kl = 0.5 * (mean.square() + log_variance.exp() - 1.0 - log_variance).mean()
-    return (per_frame * weight).sum() / weight.sum() + KL_WEIGHT * kl
+    return (error_BT * weight_BT).sum() / weight_BT.sum() + KL_WEIGHT * kl
 
 
 def psnr(a_BCTHW: Tensor, b_BCTHW: Tensor) -> Tensor:
@@ -254,18 +262,20 @@ def train(options: argparse.Namespace) -> None:
     print(f"rendered {len(clips)} + {len(held_out)} clips", flush=True)
 
     vae = AutoencoderKLWan(**ARGUMENTS)
+    if options.weights:
+        vae.load_state_dict({k: v.float() for k, v in load_file(options.weights).items()})
     average = copy.deepcopy(vae).eval()
     optimizer = torch.optim.AdamW(vae.parameters(), betas=(0.9, 0.99), weight_decay=1e-4)
     rng = np.random.default_rng(options.seed)
     noise = torch.Generator().manual_seed(options.seed)
     best, began, recent = -math.inf, time.monotonic(), 0.0
 
-    step, share = 0, 0.0
+    step, share, first = options.first_step, 0.0, options.first_step / options.steps
     while share < 1.0:
         minutes = (time.monotonic() - began) / 60
-        share = max(step / options.steps, minutes / options.minutes)
+        share = max(step / options.steps, first + (1.0 - first) * minutes / options.minutes)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(share, step, options.rate)
+            group["lr"] = learning_rate(share, step - options.first_step, options.rate)
         loss = loss_of(vae, draw_batch(clips, min(share, 1.0), rng), noise)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -273,10 +283,11 @@ def train(options: argparse.Namespace) -> None:
         optimizer.step()
         step += 1
         with torch.no_grad():
-            keep = min(EMA_DECAY, step / (step + 10))
+            taken = step - options.first_step
+            keep = min(EMA_DECAY, taken / (taken + 10))
             for slow, fast in zip(average.parameters(), vae.parameters(), strict=True):
                 slow.lerp_(fast, 1.0 - keep)
-        recent = 0.98 * recent + 0.02 * float(loss.detach()) if step > 1 else float(loss.detach())
+        recent = 0.98 * recent + 0.02 * float(loss.detach()) if recent else float(loss.detach())
         if step % 50 == 0:
             print(
                 f"step {step} share {share:.3f} minutes {minutes:.1f} loss {recent:.4f}", flush=True
@@ -311,9 +322,11 @@ def main() -> None:
     parser.add_argument("--out", required=True, help="folder for the weights, JSON and course")
     parser.add_argument("--steps", type=int, default=9000)
     parser.add_argument("--minutes", type=float, default=math.inf, help="end sooner, same schedule")
+    parser.add_argument("--weights", help="go on from these weights, at --first-step")
+    parser.add_argument("--first-step", type=int, default=0)
     parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--clips", type=int, default=480)
+    parser.add_argument("--clips", type=int, default=600)
     parser.add_argument("--held-out", type=int, default=16)
     parser.add_argument("--validate-every", type=int, default=500)
     parser.add_argument("--threads", type=int, default=1)
