@@ -18,6 +18,7 @@ from solarwm.distributed.devices import pick_device
 from solarwm.distributed.environment import Launcher
 from solarwm.distributed.group import RankGroup, open_group
 from solarwm.distributed.sharding import REPLICATED
+from solarwm.runs.manifest import read_run_id
 from solarwm.runs.session import RunSession
 from solarwm.training.assembly import build_stage
 from solarwm.training.clips import ClipGeometry, ClipSource, Skip
@@ -147,6 +148,7 @@ def _saver(
         Path(session.layout.root),
         keep_last=section.keep_last,
         keep_every=section.keep_every,
+        run_id=read_run_id(Path(session.layout.root)),
         protected=[source.checkpoint] if source.checkpoint else [],
         notice=lambda event, fields: session.emit(event, **fields),
     )

@@ -11,6 +11,7 @@ from solarwm.checkpoints.directory import scan
 from solarwm.checkpoints.manifest import read_manifest
 from solarwm.errors.types import SolarError
 from solarwm.runs.layout import RunLayout
+from solarwm.runs.manifest import read_run_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ def find(resolved: Any, layout: RunLayout, *, resume: str | None, allow_fresh: b
         )
     place = root if resume == "latest" else Path(resume).expanduser().resolve()
     if resume == "latest":
-        newest = scan(root).newest
+        newest = scan(root, run_id=read_run_id(root)).newest
         path = newest.path if newest else None
     else:
         path = find_checkpoint(place) if place.exists() else None
