@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -175,6 +175,22 @@ def read_manifest(checkpoint: Path) -> Manifest:
         raise damaged(marker_path, why)
     _check_inventory(manifest, manifest_path)
     return manifest
+
+
+def read_proven(checkpoint: Path, manifest: Manifest, name: str = STATE_NAME) -> dict[str, Any]:
+    """A JSON object of the checkpoint (`state.json`), proven by digest (exit 3 otherwise)."""
+    entry = manifest.file(name)
+    path = checkpoint / name
+    if entry is None:
+        raise damaged(path, "The manifest does not list it.")
+    check_digest(checkpoint, entry)
+    try:
+        record: object = json.loads(_read_small(path))
+    except (ValueError, RecursionError) as fault:
+        raise damaged(path, f"It is not JSON: {_short(fault)}") from fault
+    if not isinstance(record, dict):
+        raise damaged(path, "It is not a JSON object.")
+    return cast("dict[str, Any]", record)
 
 
 def check_sizes(checkpoint: Path, manifest: Manifest) -> None:

@@ -20,8 +20,8 @@ class Facts(Record):
     """What the engine must know to go on, beside the tensors.
 
     `occurrences` counts the samples consumed so far. `contract` holds what a resume compares for
-    equality, `config` the whole resolved config, `trainer` whatever the stage keeps (EMA update counts,
-    running means). `optimizers` maps a role to its parameter groups (`optimizer.describe_groups`).
+    equality, `config` the whole resolved config, `trainer` whatever the stage keeps (EMA update
+    counts, running means). `optimizers` maps a role to its parameter groups (`optimizer.describe_groups`).
     """
 
     occurrences: int = Field(ge=0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,6 +29,7 @@ from solarwm.checkpoints.manifest import (
     damaged,
     parse_record,
     read_manifest,
+    read_proven,
     verify,
 )
 from solarwm.checkpoints.ranks import Ranks
@@ -171,14 +171,9 @@ class CheckpointStore:
         """What rank `world_rank` recorded about itself, proven by digest; None when it recorded
         nothing.
         """
-        entry = read_manifest(path).file(f"{RUNTIME_NAME}/rank-{world_rank:05d}.json")
-        if entry is None:
-            return None
-        check_digest(path, entry)
-        record: object = json.loads((path / entry.path).read_bytes())
-        if not isinstance(record, dict):
-            raise damaged(path / entry.path, "It is not a JSON object.")
-        return cast("dict[str, Any]", record)
+        manifest = read_manifest(path)
+        name = f"{RUNTIME_NAME}/rank-{world_rank:05d}.json"
+        return read_proven(path, manifest, name) if manifest.file(name) is not None else None
 
     def _load(
         self,

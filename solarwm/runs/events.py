@@ -68,11 +68,9 @@ class EventWriter:
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """Every whole event of a stream, in file order; torn or foreign lines are skipped."""
-    try:
-        file = open(path, "rb")
-    except OSError:
+    if not path.is_file():
         return
-    with file:
+    with path.open("rb") as file:
         for line in file:
             try:
                 record: object = orjson.loads(line)
@@ -83,7 +81,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def effective_events(path: Path) -> list[dict[str, Any]]:
-    """The events that count: steps taken and lost again by a resume from before them are left out."""
+    """The events that count: steps that a resume took back are left out."""
     kept: list[dict[str, Any]] = []
     for record in read_events(path):
         step: object = record.get("step")
@@ -94,7 +92,7 @@ def effective_events(path: Path) -> list[dict[str, Any]]:
 
 
 def last_event(path: Path, *, tail_size: int = 1 << 16) -> dict[str, Any] | None:
-    """The last whole event of a stream, from the last `tail_size` bytes; None when there is none."""
+    """The last whole event in the last `tail_size` bytes of a stream, or None."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)

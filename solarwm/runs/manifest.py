@@ -31,7 +31,7 @@ def write_launch(
 ) -> str:
     """Write both files and clear the result and failures of an earlier launch; gives the run id.
 
-    For rank 0, under the lock. `launch` holds what differs from start to start (token, resumed_from,
+    For rank 0, locked. `launch` holds what differs from start to start (token, resumed_from,
     resumed_step); its `numerics`, if any, replaces what the config says. The run id is made by the
     first launch of a directory and kept by later ones.
     """

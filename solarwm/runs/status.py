@@ -79,7 +79,7 @@ def is_run(root: Path) -> bool:
 
 
 def find_runs(root: Path, *, depth: int = 3) -> list[Path]:
-    """The run directories at or below `root`, sorted; runs are not searched for runs inside them."""
+    """The run directories at or below `root`, sorted; runs inside runs are not looked for."""
     if is_run(root):
         return [root]
     if depth <= 0 or not root.is_dir():

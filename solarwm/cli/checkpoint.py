@@ -1,0 +1,181 @@
+"""`solarwm checkpoint`: list, inspect and verify. Reads only; needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solarwm.cli.output import JsonOption, columns, emit
+
+if TYPE_CHECKING:
+    from solarwm.checkpoints.directory import Entry
+    from solarwm.checkpoints.manifest import Manifest
+
+group = typer.Typer(help="List, inspect and verify checkpoints.", add_completion=False)
+PlaceArgument = Annotated[Path, typer.Argument(help="A checkpoint, or a run (its newest one).")]
+
+
+@group.callback()
+def _group() -> None:
+    """List, inspect and verify checkpoints."""
+
+
+@group.command("list", epilog="Example: solarwm checkpoint list outputs/my-run")
+def list_checkpoints(
+    run: Annotated[Path, typer.Argument(help="A run directory.")], json: JsonOption = False
+) -> None:
+    """The complete checkpoints of a run in the order of saving, and what is not complete."""
+    from solarwm.checkpoints.directory import scan
+    from solarwm.errors.types import SolarError
+
+    if not run.is_dir():
+        raise SolarError("run.missing", "there is no run directory", where=str(run))
+    found = scan(run)
+    listing = {
+        "schema": "solarwm.checkpoint-list.v1",
+        "run": str(run),
+        "checkpoints": [_summary(entry) for entry in found.complete],
+        "of_other_runs": [_summary(entry) for entry in found.foreign],
+        "partial": [
+            {"path": str(item.path), "code": item.fault.code, "why": _why(item.fault)}
+            for item in found.partial
+        ],
+        "leftovers": [str(path) for path in found.leftovers],
+    }
+    emit(listing, json=json, text=_list_lines)
+
+
+@group.command(epilog="Example: solarwm checkpoint inspect outputs/my-run --json")
+def inspect(path: PlaceArgument, json: JsonOption = False) -> None:
+    """What a checkpoint holds: roles, parts, tensors, files, and the state of the run."""
+    from solarwm.checkpoints.directory import find
+    from solarwm.checkpoints.manifest import check_sizes, read_manifest, read_proven
+
+    place = find(path)
+    manifest = read_manifest(place)
+    check_sizes(place, manifest)
+    emit(_details(place, manifest, read_proven(place, manifest)), json=json, text=_detail_lines)
+
+
+@group.command(epilog="Example: solarwm checkpoint verify outputs/my-run --deep")
+def verify(
+    path: PlaceArgument,
+    deep: Annotated[
+        bool, typer.Option("--deep/--quick", help="Read every byte, or compare sizes only.")
+    ] = True,
+    every: Annotated[bool, typer.Option("--all", help="Every one of a run.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Prove a checkpoint: marker, manifest, presence, sizes, and the digest of every file.
+
+    Ends with 3 and names every bad file when something differs from what was saved.
+    """
+    from solarwm.checkpoints.directory import find, scan
+    from solarwm.checkpoints.manifest import verify as prove
+
+    places = [entry.path for entry in scan(path).complete] if every else []
+    proofs = [prove(place, deep=deep) for place in places or [find(path)]]
+    report = {
+        "schema": "solarwm.checkpoint-verification.v1",
+        "digests_checked": deep,
+        "checkpoints": [
+            {
+                "path": str(proof.path),
+                "step": proof.manifest.step,
+                "num_files": proof.num_files,
+                "num_bytes": proof.num_bytes,
+                "strays": list(proof.strays),
+            }
+            for proof in proofs
+        ],
+    }
+    emit(report, json=json, text=_proof_lines)
+
+
+def _summary(entry: Entry) -> dict[str, Any]:
+    return {
+        "path": str(entry.path),
+        "step": entry.step,
+        "save_index": entry.save_index,
+        "run_id": entry.run_id,
+        "world_size": entry.manifest.world_size,
+        "num_bytes": entry.manifest.size,
+        "members": entry.manifest.required_components,
+    }
+
+
+def _details(place: Path, manifest: Manifest, state: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": "solarwm.checkpoint-inspection.v1",
+        "path": str(place),
+        "step": manifest.step,
+        "run_id": manifest.run_id,
+        "save_index": manifest.save_index,
+        "world_size": manifest.world_size,
+        "num_bytes": manifest.size,
+        "contract": manifest.contract,
+        "members": [
+            {
+                "name": member.name,
+                "num_tensors": len(member.tensors),
+                "num_bytes": sum(file.size for file in manifest.files_under(member.name)),
+                "tensors": [tensor.model_dump() for tensor in member.tensors],
+            }
+            for member in manifest.members
+        ],
+        "files": [file.model_dump() for file in manifest.files],
+        "state": state,
+    }
+
+
+def _list_lines(listing: dict[str, Any]) -> Iterator[str]:
+    from solarwm.storage.space import format_bytes
+
+    rows = [
+        (str(entry["step"]), format_bytes(entry["num_bytes"]), Path(entry["path"]).name)
+        for entry in listing["checkpoints"]
+    ]
+    if rows:
+        yield from columns(rows, header=("STEP", "SIZE", "CHECKPOINT"))
+    else:
+        yield "no complete checkpoints"
+    for entry in listing["of_other_runs"]:
+        yield f"of another run: {entry['path']}"
+    for entry in listing["partial"]:
+        yield f"not usable: {entry['path']} ({entry['why']})"
+    for path in listing["leftovers"]:
+        yield f"unfinished save, removed at the next start: {path}"
+
+
+def _detail_lines(details: dict[str, Any]) -> Iterator[str]:
+    from solarwm.storage.space import format_bytes
+
+    facts = details["state"].get("facts", {})
+    yield f"{details['path']}: step {details['step']}, {format_bytes(details['num_bytes'])}"
+    yield f"  route        {facts.get('route')}"
+    yield f"  numerics     {facts.get('numerics')}"
+    yield f"  occurrences  {facts.get('occurrences')}"
+    yield f"  saved by     {details['world_size']} rank(s), save {details['save_index']}"
+    rows = [
+        (f"  {item['name']}", f"{item['num_tensors']} tensors", format_bytes(item["num_bytes"]))
+        for item in details["members"]
+    ]
+    yield from columns(rows)
+
+
+def _proof_lines(report: dict[str, Any]) -> Iterator[str]:
+    from solarwm.storage.space import format_bytes
+
+    what = "every digest" if report["digests_checked"] else "sizes only"
+    for item in report["checkpoints"]:
+        size = format_bytes(item["num_bytes"])
+        yield f"{item['path']}: good ({item['num_files']} files, {size}, {what})"
+        for stray in item["strays"]:
+            yield f"  not part of it: {stray}"
+
+
+def _why(fault: Any) -> str:
+    return fault.why or fault.headline
