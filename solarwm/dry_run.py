@@ -151,7 +151,11 @@ def _indexes(resolved: ResolvedRun, faults: list[SolarError]) -> list[dict[str, 
     data = resolved.canonical.get("data", {})
     transport = data.get("transport") or {}
     root = data.get("index_root") or transport.get("root") or ""
-    wanted = {"train": ("train_index", "index"), "infer": ("test_index", "index"), "preencode": ("index",)}
+    wanted = {
+        "train": ("train_index", "index"),
+        "infer": ("test_index", "index"),
+        "preencode": ("index",),
+    }
     found: list[dict[str, Any]] = []
     for name in wanted[str(resolved.canonical["action"])]:
         key = data.get(name)
@@ -179,7 +183,11 @@ def _model(resolved: ResolvedRun, command: str, faults: list[SolarError]) -> dic
     if find_spec("torch") is None:
         report["reason"] = "torch is not installed"
         faults.append(
-            SolarError("train.extra-missing", "torch is not installed", fixes=["pip install 'solarwm[run]'"])
+            SolarError(
+                "train.extra-missing",
+                "torch is not installed",
+                fixes=["pip install 'solarwm[run]'"],
+            )
         )
         return report
     from solarwm.config.route import load
@@ -226,7 +234,10 @@ def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
         "resolved-config.json",
         "launch-manifest.json",
         "run-result.json",
-        *(f"events/rank-{world_rank:05d}.jsonl" for world_rank in range(min(resolved.topology.world_size, 8))),
+        *(
+            f"events/rank-{world_rank:05d}.jsonl"
+            for world_rank in range(min(resolved.topology.world_size, 8))
+        ),
     ]
     if resolved.topology.world_size > 8:
         names.append(f"events/... ({resolved.topology.world_size - 8} more ranks)")

@@ -53,7 +53,10 @@ def _usage(error: Exception) -> SolarError | None:
     import typer
 
     usage_error: type[Any] = typer.BadParameter.__bases__[0]
-    if not isinstance(error, usage_error.__bases__[0]) or type(error).__name__ == "NoArgsIsHelpError":
+    if (
+        not isinstance(error, usage_error.__bases__[0])
+        or type(error).__name__ == "NoArgsIsHelpError"
+    ):
         return None
     context = getattr(error, "ctx", None)
     path = str(context.command_path) if context is not None else "solarwm"

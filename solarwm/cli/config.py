@@ -8,16 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from solarwm.cli.output import JsonOption, columns, emit, note, print_json, wants_json
+from solarwm.cli.output import JsonOption, columns, emit, note, print_json
 from solarwm.cli.run_options import ConfigOption, SetFileOption, SetOption
 
-group = typer.Typer(help="Routes, examples, resolving, checking and comparing configs.", add_completion=False)
+group = typer.Typer(
+    help="Routes, examples, resolving, checking and comparing configs.", add_completion=False
+)
 
 
 @group.command(epilog="Example: solarwm config routes --explain wan22_i2v_a14b:stage1")
 def routes(
-    key: Annotated[str, typer.Argument(metavar="[KEY]", help="With --explain: the combination, or part of it.")] = "",
-    explain: Annotated[bool, typer.Option("--explain", help="Say why a combination does not run.")] = False,
+    key: Annotated[
+        str, typer.Argument(metavar="[KEY]", help="With --explain: the combination, or part of it.")
+    ] = "",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why a combination does not run.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """The routes that run, sorted; a route is family:stage:causal_mode:objective[:variant]."""
@@ -30,7 +36,9 @@ def routes(
     emit(
         keys(),
         json=json,
-        text=lambda value: columns([(key, frames[key]) for key in value], header=("route", "frames")),
+        text=lambda value: columns(
+            [(key, frames[key]) for key in value], header=("route", "frames")
+        ),
     )
 
 
@@ -98,7 +106,10 @@ def list_examples(json: JsonOption = False) -> None:
         found,
         json=json,
         text=lambda value: columns(
-            [(item["name"], item["action"], item["stage"] or "-", item["profile"]) for item in value],
+            [
+                (item["name"], item["action"], item["stage"] or "-", item["profile"])
+                for item in value
+            ],
             header=("name", "action", "stage", "profile"),
         ),
     )
@@ -120,11 +131,15 @@ def show(
     sys.stdout.write(text)
 
 
-@group.command(epilog="Example: solarwm config copy wan22_ti2v_5b/train_stage0p5_fm_81f my-configs --tiny --world 2")
+@group.command(
+    epilog="Example: solarwm config copy wan22_ti2v_5b/train_stage0p5_fm_81f my-configs --tiny --world 2"
+)
 def copy(
     name: Annotated[str, typer.Argument(help="Name from `solarwm config list`.")],
     directory: Annotated[Path, typer.Argument(help="Where to write it; nothing is overwritten.")],
-    tiny: Annotated[bool, typer.Option("--tiny", help="Write the tiny twin, which runs on a CPU.")] = False,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Write the tiny twin, which runs on a CPU.")
+    ] = False,
     world: Annotated[int, typer.Option(help="Ranks of the twin.")] = 1,
     sp: Annotated[int, typer.Option(help="Ranks of the twin that share one sample.")] = 1,
     json: JsonOption = False,
@@ -140,7 +155,11 @@ def copy(
         from solarwm.config.tiny import twin
 
         if world < 1 or sp < 1 or world % sp:
-            raise SolarError("cli.usage", "--world must be a positive multiple of --sp", fixes=["--world 2 --sp 1"])
+            raise SolarError(
+                "cli.usage",
+                "--world must be a positive multiple of --sp",
+                fixes=["--world 2 --sp 1"],
+            )
         data = twin(example.path, world_size=world, sequence_parallel_size=sp).encode()
     else:
         data = example.path.read_bytes()
@@ -188,7 +207,11 @@ def resolve(
 
 def _summary(envelope: dict[str, Any]) -> list[str]:
     topology = envelope["topology"]
-    lines = [f"{envelope['route']}", f"  source    {envelope['source']}", f"  digest    {envelope['resolved_digest']}"]
+    lines = [
+        f"{envelope['route']}",
+        f"  source    {envelope['source']}",
+        f"  digest    {envelope['resolved_digest']}",
+    ]
     lines += [f"  batch     {topology['equation']} samples a step"]
     for key, unit in (("frames", ""), ("latents", ""), ("tokens", " a sample")):
         if topology[key] is not None:
@@ -201,7 +224,9 @@ def _summary(envelope: dict[str, Any]) -> list[str]:
     return [*lines, "the whole config: add --json"]
 
 
-@group.command(epilog="Example: solarwm config check configs/examples/wan22_ti2v_5b/*.yaml --strict")
+@group.command(
+    epilog="Example: solarwm config check configs/examples/wan22_ti2v_5b/*.yaml --strict"
+)
 def check(
     files: Annotated[list[Path], typer.Argument(help="YAML files or resolved JSON.")],
     strict: Annotated[bool, typer.Option("--strict", help="Refuse placeholders too.")] = False,
@@ -240,7 +265,9 @@ def check(
     emit(
         {"ok": code == 0, "strict": strict, "files": results},
         json=json,
-        text=lambda value: [f"{'ok  ' if item['ok'] else 'BAD '} {item['file']}" for item in value["files"]],
+        text=lambda value: [
+            f"{'ok  ' if item['ok'] else 'BAD '} {item['file']}" for item in value["files"]
+        ],
     )
     return code
 
@@ -280,7 +307,10 @@ def diff(
         for title, name in (("breaks a resume", "resume_breaking"), ("harmless", "harmless")):
             if found[name]:
                 lines.append(f"{title}:")
-                rows = [(f"  {item['key']}", str(item["before"]), "->", str(item["after"])) for item in found[name]]
+                rows = [
+                    (f"  {item['key']}", str(item["before"]), "->", str(item["after"]))
+                    for item in found[name]
+                ]
                 lines += columns(rows)
         return lines
 
@@ -291,9 +321,13 @@ def _config_of(path: Path) -> Path:
     return path / "resolved-config.json" if path.is_dir() else path
 
 
-@group.command(epilog="Example: solarwm config schema --route wan22_ti2v_5b:stage0p5:bidirectional:flow_matching")
+@group.command(
+    epilog="Example: solarwm config schema --route wan22_ti2v_5b:stage0p5:bidirectional:flow_matching"
+)
 def schema(
-    route: Annotated[str | None, typer.Option("--route", metavar="KEY", help="Only this route.")] = None,
+    route: Annotated[
+        str | None, typer.Option("--route", metavar="KEY", help="Only this route.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """JSON Schema of run configs, for editors."""

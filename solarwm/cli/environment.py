@@ -13,7 +13,9 @@ import typer
 
 from solarwm.cli.output import JsonOption, columns, emit
 
-group = typer.Typer(help="What this machine offers: Python, devices, optional packages.", add_completion=False)
+group = typer.Typer(
+    help="What this machine offers: Python, devices, optional packages.", add_completion=False
+)
 
 # Distribution, import name, what it is for, the extra that brings it.
 _OPTIONAL = (
@@ -51,12 +53,16 @@ def probe(json: JsonOption = False) -> None:
 def survey() -> dict[str, Any]:
     """The probe as JSON values: the published keys, plus devices and optional packages."""
     optional = {item[0]: _package(*item) for item in _OPTIONAL}
-    torch, why = _torch() if optional["torch"]["present"] else (None, str(optional["torch"]["reason"]))
+    torch, why = (
+        _torch() if optional["torch"]["present"] else (None, str(optional["torch"]["reason"]))
+    )
     result: dict[str, Any] = {
         "python": sys.executable,
         "python_version": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: optional[name]["version"] for name in _PUBLISHED if optional[name]["present"]},
+        "packages": {
+            name: optional[name]["version"] for name in _PUBLISHED if optional[name]["present"]
+        },
         "optional": optional,
         "devices": _devices(torch, why),
     }
@@ -129,7 +135,9 @@ def _device(torch: Any, name: str) -> dict[str, Any]:
     module = torch.backends.mps if name == "mps" else getattr(torch, name, None)
     if module is None or not module.is_available():
         built = name == "cuda" and torch.version.cuda is None
-        return _absent("this torch is built without CUDA" if built else f"no {name} device is visible")
+        return _absent(
+            "this torch is built without CUDA" if built else f"no {name} device is visible"
+        )
     count = 1 if name == "mps" else int(module.device_count())
     return {"available": True, "count": count, "reason": ""}
 
@@ -139,14 +147,22 @@ def _absent(reason: str) -> dict[str, Any]:
 
 
 def _lines(value: dict[str, Any]) -> list[str]:
-    lines = [f"Python {value['python_version']}  {value['python']}", f"torch  {value.get('torch', 'absent')}", ""]
+    lines = [
+        f"Python {value['python_version']}  {value['python']}",
+        f"torch  {value.get('torch', 'absent')}",
+        "",
+    ]
     devices = [
         (name, str(item["count"]) if item["available"] else "absent", item["reason"])
         for name, item in value["devices"].items()
     ]
     lines += columns(devices, header=("device", "count", "reason"))
     packages = [
-        (name, item["version"] or ("present" if item["present"] else "absent"), item["reason"] or item["purpose"])
+        (
+            name,
+            item["version"] or ("present" if item["present"] else "absent"),
+            item["reason"] or item["purpose"],
+        )
         for name, item in value["optional"].items()
     ]
     return [*lines, "", *columns(packages, header=("package", "version", ""))]

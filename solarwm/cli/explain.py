@@ -18,7 +18,10 @@ def explain(
 ) -> None:
     """What an error code means and how to mend it; without a code, the list of all codes."""
     if not code:
-        listed = {name: {"exit_code": entry.exit_code, "title": entry.title} for name, entry in CATALOG.items()}
+        listed = {
+            name: {"exit_code": entry.exit_code, "title": entry.title}
+            for name, entry in CATALOG.items()
+        }
         emit(
             listed,
             json=json,
@@ -45,5 +48,10 @@ def explain(
     emit(
         value,
         json=json,
-        text=lambda _: [f"{code}  (exit code {entry.exit_code})", entry.title, "", entry.explanation],
+        text=lambda _: [
+            f"{code}  (exit code {entry.exit_code})",
+            entry.title,
+            "",
+            entry.explanation,
+        ],
     )

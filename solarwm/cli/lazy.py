@@ -104,7 +104,9 @@ def _converted(parameters: Any) -> Any:
 def _shared() -> list[Any]:
     def nothing(
         json: Annotated[bool, typer.Option("--json", help="Print JSON, also errors.")] = False,
-        verbose: Annotated[bool, typer.Option("--verbose", help="Show causes and tracebacks.")] = False,
+        verbose: Annotated[
+            bool, typer.Option("--verbose", help="Show causes and tracebacks.")
+        ] = False,
     ) -> None:
         """Carries the options every command takes."""
 
@@ -124,7 +126,9 @@ def _plain(parameter: Any) -> None:
     info = descriptor.parameter_info
     bounded = info.min is not None or info.max is not None
     special = info.parser is not None or descriptor.is_choice or descriptor.is_file or bounded
-    if special or any(getattr(info, name, False) for name in ("exists", "resolve_path", "writable")):
+    if special or any(
+        getattr(info, name, False) for name in ("exists", "resolve_path", "writable")
+    ):
         return
     kind = _PLAIN_KINDS.get(str(descriptor.annotation)) or _PLAIN_KINDS.get(
         getattr(descriptor.annotation, "__name__", "")
@@ -154,7 +158,9 @@ class _Plain:
         try:
             return self.kind(value)
         except (TypeError, ValueError):
-            words = {"int": "a whole number", "float": "a number"}.get(self.kind.__name__, "a value")
+            words = {"int": "a whole number", "float": "a number"}.get(
+                self.kind.__name__, "a value"
+            )
             raise typer.BadParameter(f"it must be {words}", ctx=ctx, param=param) from None
 
 

@@ -39,7 +39,10 @@ def columns(rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> lis
     if not table:
         return []
     widths = [max(len(row[index]) for row in table) for index in range(len(table[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
     if header:
         lines.insert(1, "  ".join("-" * width for width in widths))
     return lines

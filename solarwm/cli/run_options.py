@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solarwm.errors.types import SolarError
+
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
 
@@ -20,18 +22,33 @@ SetOption = Annotated[
 ]
 SetFileOption = Annotated[
     list[str] | None,
-    typer.Option("--set-file", metavar="KEY=PATH", help="Override one key with a file's text. Repeatable."),
+    typer.Option(
+        "--set-file", metavar="KEY=PATH", help="Override one key with a file's text. Repeatable."
+    ),
 ]
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Do everything up to allocation, write nothing, say what would happen."),
+    typer.Option(
+        "--dry-run", help="Do everything up to allocation, write nothing, say what would happen."
+    ),
 ]
 
 
 def open_run(
-    config: Path, sets: Sequence[str] | None, set_files: Sequence[str] | None = None, *, command: str
+    config: Path,
+    sets: Sequence[str] | None,
+    set_files: Sequence[str] | None = None,
+    *,
+    command: str,
 ) -> ResolvedRun:
     """The resolved run of a command line; raises every fault of the config at once (exit 2)."""
+    if config == Path():
+        raise SolarError(
+            "cli.usage",
+            "--config is missing",
+            where=f"solarwm {command}",
+            fixes=[f"solarwm {command} --config FILE", "solarwm config list"],
+        )
     from solarwm.config.resolve import resolve
 
     return resolve(config, sets or (), files=set_files or (), action=command)
@@ -64,9 +81,18 @@ def _lines(report: dict[str, Any]) -> list[str]:
     else:
         lines.append(f"  model      not built: {model['reason']}")
     for asset in report["assets"]:
-        lines.append(f"  {'present' if asset['present'] else 'MISSING':<10} {asset['key']}: {asset['path']}")
+        lines.append(
+            f"  {'present' if asset['present'] else 'MISSING':<10} {asset['key']}: {asset['path']}"
+        )
     for index in report["indexes"]:
-        lines.append(f"  index      {index['key']}: first samples {', '.join(index['first_samples']) or '-'}")
+        lines.append(
+            f"  index      {index['key']}: first samples {', '.join(index['first_samples']) or '-'}"
+        )
     lines += [f"  writes     {path}" for path in report["files"]]
     lines += [f"  stops      [{fault['code']}] {fault['headline']}" for fault in report["faults"]]
-    return [*lines, f"a start would end with exit code {report['exit_code']}" if report["exit_code"] else "ready"]
+    return [
+        *lines,
+        f"a start would end with exit code {report['exit_code']}"
+        if report["exit_code"]
+        else "ready",
+    ]

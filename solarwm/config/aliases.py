@@ -24,7 +24,9 @@ def rename(document: Document, model: type[BaseModel]) -> None:
     document.values = _section(document, document.values, model, ())
 
 
-def _section(document: Document, values: dict[str, Any], model: type[BaseModel], path: Path) -> dict[str, Any]:
+def _section(
+    document: Document, values: dict[str, Any], model: type[BaseModel], path: Path
+) -> dict[str, Any]:
     fields = {key_of(name, info): info for name, info in model.model_fields.items()}
     dropped: set[str] = set()
     result: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from functools import lru_cache
+from functools import cache
 
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ def describe(model: type[BaseModel]) -> dict[str, str]:
     return texts
 
 
-@lru_cache(maxsize=None)
+@cache
 def _of_module(name: str) -> dict[str, dict[str, str]]:
     module = sys.modules.get(name)
     if module is None or getattr(module, "__file__", None) is None:

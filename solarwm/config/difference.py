@@ -70,7 +70,9 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Differe
         if type(one) is type(two) and one == two:
             continue
         breaks, reason = _judge(key, elastic=indexed and not published)
-        found.append(Difference(key=key, before=one, after=two, breaks_resume=breaks, reason=reason))
+        found.append(
+            Difference(key=key, before=one, after=two, breaks_resume=breaks, reason=reason)
+        )
     return found
 
 

@@ -13,7 +13,9 @@ from solarwm.errors.types import SolarError
 Path = tuple[str | int, ...]
 
 _WORDY = re.compile(r"[A-Za-z0-9_.:/+ ,<>=()\[\]-]{0,48}")
-_TOKEN_LIKE = re.compile(r"(?=[A-Za-z0-9_+=-]*[0-9])(?=[A-Za-z0-9_+=-]*[A-Za-z])[A-Za-z0-9+=-]{16,}")
+_TOKEN_LIKE = re.compile(
+    r"(?=[A-Za-z0-9_+=-]*[0-9])(?=[A-Za-z0-9_+=-]*[A-Za-z])[A-Za-z0-9+=-]{16,}"
+)
 
 
 @dataclass(slots=True)

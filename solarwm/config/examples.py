@@ -53,10 +53,14 @@ def find(name: str) -> Example:
     else:
         leaves = {item.rpartition("/")[2]: item for item in names}
         close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
-        close += [leaves[leaf] for leaf in difflib.get_close_matches(wanted, list(leaves), n=2, cutoff=0.6)]
+        close += [
+            leaves[leaf]
+            for leaf in difflib.get_close_matches(wanted, list(leaves), n=2, cutoff=0.6)
+        ]
     raise SolarError(
         "config.bad-example",
         "several examples have that name" if found else "no example has that name",
-        fixes=[f"solarwm config show {item}" for item in dict.fromkeys(close)][:3] or ["solarwm config list"],
+        fixes=[f"solarwm config show {item}" for item in dict.fromkeys(close)][:3]
+        or ["solarwm config list"],
         context={"candidates": close},
     )

@@ -21,7 +21,9 @@ def _expand(document: Document, value: Any, path: Path, environ: Mapping[str, st
     if isinstance(value, dict):
         return {key: _expand(document, item, (*path, key), environ) for key, item in value.items()}
     if isinstance(value, list):
-        return [_expand(document, item, (*path, index), environ) for index, item in enumerate(value)]
+        return [
+            _expand(document, item, (*path, index), environ) for index, item in enumerate(value)
+        ]
     if not isinstance(value, str) or "${" not in value:
         return value
 

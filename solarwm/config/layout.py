@@ -63,7 +63,9 @@ def geometry_findings(facts: Facts) -> list[Finding]:
                 code="config.geometry",
                 message=f"{frames} pixel frames cannot be encoded by the VAE of {facts.spec.title}",
                 why=f"legal counts are {formula}; the nearest are {' and '.join(map(str, legal))}",
-                fixes=tuple(f"--set data.pixel_frames={count}" for count in legal if count > 0)[-1:],
+                fixes=tuple(f"--set data.pixel_frames={count}" for count in legal if count > 0)[
+                    -1:
+                ],
             )
         )
     multiple = geometry.size_multiple
@@ -86,7 +88,9 @@ def geometry_findings(facts: Facts) -> list[Finding]:
 
 def _int(values: Any, path: tuple[str, ...], default: int) -> int:
     value = get(values, *path)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+    )
 
 
 def _ints(value: Any) -> tuple[int, ...] | None:

@@ -92,7 +92,9 @@ def _json(path: Path, text: str) -> Document:
         return result
 
     def constant(_: str) -> float:
-        faults.append(SolarError("config.value", "NaN or infinity is not a config value", where=str(path)))
+        faults.append(
+            SolarError("config.value", "NaN or infinity is not a config value", where=str(path))
+        )
         return 0.0
 
     try:
@@ -135,7 +137,9 @@ def _check_json(document: Document, value: Any, path: tuple[str | int, ...]) -> 
         document.fault("config.value", path, "the number is too large")
     elif isinstance(value, float) and not math.isfinite(value):
         document.fault("config.value", path, "the number is not finite")
-    elif isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
+    elif isinstance(value, str) and (
+        "\0" in value or any("\ud800" <= c <= "\udfff" for c in value)
+    ):
         document.fault("config.value", path, "the text holds a character no file can carry")
 
 
@@ -159,7 +163,9 @@ def _root(path: Path, values: Any, faults: list[SolarError]) -> dict[str, Any]:
         "config.type",
         "a config is a mapping of sections",
         where=f"{path}:1",
-        why="the top level is empty" if values is None else f"the top level is a {type(values).__name__}",
+        why="the top level is empty"
+        if values is None
+        else f"the top level is a {type(values).__name__}",
         fixes=["start with `schema: solarwm.run.v1`"],
     )
 
@@ -184,4 +190,6 @@ def _unwrap(document: Document) -> Document:
 
 
 def _unreadable(path: Path, why: str) -> SolarError:
-    return SolarError("config.file", f"the config {path.name} cannot be read", where=str(path), why=why)
+    return SolarError(
+        "config.file", f"the config {path.name} cannot be read", where=str(path), why=why
+    )

@@ -64,7 +64,10 @@ def _split(document: Document, text: str, origin: str) -> tuple[Path, str] | Non
             path,
             f"{dotted(path)} is set to nothing",
             where=origin,
-            fixes=[f"--set {dotted(path)}=null to clear it", f"--set {dotted(path)}='\"\"' for empty text"],
+            fixes=[
+                f"--set {dotted(path)}=null to clear it",
+                f"--set {dotted(path)}='\"\"' for empty text",
+            ],
         )
         return None
     return path, value
@@ -129,7 +132,9 @@ def _file(document: Document, path: Path, name: str, origin: str) -> str | None:
         if "\0" in text:
             raise ValueError("it is binary")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text of at most 64 KiB"
+        reason = (
+            error.strerror if isinstance(error, OSError) else "it is not text of at most 64 KiB"
+        )
         document.fault(
             "config.set",
             path,

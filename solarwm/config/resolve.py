@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from solarwm.config.sections import RunConfig
     from solarwm.routes.spec import BackboneSpec, Profile, Route
-
-_PUBLISHED_PROVIDER = "solarwm.backends.ltx25.official:create_provider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,7 @@ def resolve(
     if row is None:
         _unknown_sections(document)
         raise _all(document)
-    notes = _legacy(document)
+    notes = _drop_legacy(document, row)
     model: type[BaseModel] = load(row.config_model)
     spec: BackboneSpec = load(row.backbone_spec)
     aliases.rename(document, model)
@@ -171,12 +170,18 @@ def _profile(document: Document, spec: BackboneSpec) -> Profile:
     return spec.profiles["released"]
 
 
-def _legacy(document: Document) -> list[str]:
-    runtime = document.values.get("runtime")
-    if not isinstance(runtime, dict) or runtime.get("provider_entrypoint") != _PUBLISHED_PROVIDER:
-        return []
-    del runtime["provider_entrypoint"]
-    return ["runtime.provider_entrypoint is ignored: the route table alone says what runs"]
+def _drop_legacy(document: Document, row: Route) -> list[str]:
+    """Take out fields of published files that mean nothing here; gives the notes about them."""
+    module = import_module(row.config_model.partition(":")[0])
+    dropped: Mapping[str, tuple[object, str]] = getattr(module, "DROPPED", {})
+    notes: list[str] = []
+    for name, (accepted, note) in dropped.items():
+        *parents, leaf = name.split(".")
+        section = get(document.values, *parents)
+        if isinstance(section, dict) and leaf in section and section[leaf] == accepted:
+            del section[leaf]
+            notes.append(note)
+    return notes
 
 
 def _unknown_sections(document: Document) -> None:
@@ -203,19 +208,11 @@ def _all(document: Document) -> FaultList:
 
     def order(fault: SolarError) -> tuple[bool, int, int]:
         where = fault.where or ""
-        numbers = [int(number) for number in re.findall(r"[:#](\d+)", where.removeprefix(document.source))]
+        numbers = [
+            int(number) for number in re.findall(r"[:#](\d+)", where.removeprefix(document.source))
+        ]
         return where.startswith("--"), *(numbers + [0, 0])[:2]
 
     faults = sorted(unique.values(), key=order)
     count = f"{len(faults)} faults" if len(faults) > 1 else "1 fault"
     return FaultList(faults, headline=f"{count} in {document.source}")
-
-
-def row_of(resolved: ResolvedRun) -> Route:
-    """The table row of a resolved run."""
-    from solarwm.routes import compatibility
-    from solarwm.routes.table import preencode_route
-
-    if resolved.route.stage == "preencode":
-        return preencode_route(resolved.route.family)
-    return compatibility.require(compatibility.parse_key(resolved.route.key))

@@ -46,7 +46,9 @@ def choose(document: Document) -> Route | None:
         return preencode_route(family)
     ask = _ask(document, family)
     if ask is None:
-        return compatibility.nearest(Ask(family=family, stage=None, causal_mode=None, objective=None, variant=None))
+        return compatibility.nearest(
+            Ask(family=family, stage=None, causal_mode=None, objective=None, variant=None)
+        )
     try:
         row = compatibility.require(ask)
     except SolarError as error:
@@ -71,7 +73,8 @@ def _schema(document: Document) -> None:
         document.fault(
             "config.missing-key" if missing else "config.format",
             ("schema",),
-            f"schema must be {SCHEMA}" + (", and it is missing" if missing else f", not {shown(value)}"),
+            f"schema must be {SCHEMA}"
+            + (", and it is missing" if missing else f", not {shown(value)}"),
             fixes=[f"schema: {SCHEMA}"],
         )
         document.values["schema"] = SCHEMA
@@ -85,7 +88,8 @@ def _action(document: Document) -> str:
     document.fault(
         "config.missing-key" if missing else "config.value",
         ("action",),
-        f"action must be one of {', '.join(ACTIONS)}" + ("" if missing else f", not {shown(value)}"),
+        f"action must be one of {', '.join(ACTIONS)}"
+        + ("" if missing else f", not {shown(value)}"),
         fixes=["action: train"],
     )
     document.values["action"] = "train"
@@ -99,7 +103,9 @@ def _family(document: Document) -> str | None:
         document.fault(
             "config.missing-key" if missing else "config.type",
             ("model",),
-            "the section model is missing" if missing else f"model must be a mapping, not {shown(model)}",
+            "the section model is missing"
+            if missing
+            else f"model must be a mapping, not {shown(model)}",
             fixes=["model: {family: wan22_ti2v_5b, ...}"],
         )
         return None

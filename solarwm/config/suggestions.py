@@ -38,7 +38,10 @@ KNOWN_MISTAKES: dict[str, tuple[str, str]] = {
     "num_frames": ("data.pixel_frames", ""),
     "num_gpus": ("distributed.world_size", ""),
     "num_steps": ("train.max_steps", ""),
-    "num_train_epochs": ("train.max_steps", "there are no epochs: a run is counted in optimizer steps"),
+    "num_train_epochs": (
+        "train.max_steps",
+        "there are no epochs: a run is counted in optimizer steps",
+    ),
     "output": ("runtime.output_dir", ""),
     "precision": ("train.fsdp.param_dtype", ""),
     "random_seed": ("data.seed", ""),
@@ -111,4 +114,6 @@ def suggest(model: type[BaseModel], section: str, key: str) -> Suggestion:
 def _closest(candidates: list[str], section: str) -> str:
     head = section.partition(".")[0]
     inside = [dotted for dotted in candidates if dotted.startswith(f"{head}.")]
-    return min(inside or candidates, key=lambda dotted: (dotted.count("."), candidates.index(dotted)))
+    return min(
+        inside or candidates, key=lambda dotted: (dotted.count("."), candidates.index(dotted))
+    )

@@ -65,7 +65,12 @@ def twin(path: Path, *, world_size: int = 1, sequence_parallel_size: int = 1) ->
     }
     train, training = values["train"], values["action"] == "train"
     if training:
-        train |= {"micro_batch_size": 1, "grad_accum": 1, "global_batch_size": ranks, "max_steps": _STEPS}
+        train |= {
+            "micro_batch_size": 1,
+            "grad_accum": 1,
+            "global_batch_size": ranks,
+            "max_steps": _STEPS,
+        }
         values["data"]["order"] = "indexed"
     _cadence(values, ranks)
     return _yaml(values)
@@ -110,7 +115,9 @@ def _shrink(model: type[BaseModel], values: dict[str, Any], path: str) -> dict[s
         if inner is not None and isinstance(value, dict):
             value = _shrink(inner, value, here)
         elif inner is not None and many and isinstance(value, list):
-            value = [_shrink(inner, item, here) if isinstance(item, dict) else item for item in value]
+            value = [
+                _shrink(inner, item, here) if isinstance(item, dict) else item for item in value
+            ]
         kept[key] = value
     return kept
 

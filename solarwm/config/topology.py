@@ -106,7 +106,9 @@ def build(inputs: Inputs) -> Topology:
         tokens=latents * per_latent if latents and per_latent else None,
         latents_per_sp_rank=shares,
         tokens_per_sp_rank=tuple(share * per_latent for share in shares) if per_latent else (),
-        padding_latents_per_sp_rank=tuple(max(shares) - share for share in shares) if shares else (),
+        padding_latents_per_sp_rank=tuple(max(shares) - share for share in shares)
+        if shares
+        else (),
         checkpoints_expected=inputs.max_steps // inputs.save_every if inputs.save_every else 0,
         validations_expected=validations,
         validation_waves_expected=waves if standing else waves * validations,
@@ -218,7 +220,9 @@ def _batch(inputs: Inputs) -> Batch:
         sequence_parallel_size=inputs.sequence_parallel_size,
         micro_batch_size=inputs.micro_batch_size,
         accumulation=inputs.accumulation,
-        global_batch_size=inputs.global_batch_size if inputs.global_batch_size is not None else product,
+        global_batch_size=inputs.global_batch_size
+        if inputs.global_batch_size is not None
+        else product,
     )
 
 

@@ -27,10 +27,19 @@ _EXPECTED = {
     "string": "text",
     "tuple": "a list",
 }
-_CODE_BY_NAME = ("_target_", "_partial_", "_class_", "class_path", "provider_entrypoint", "import_path")
+_CODE_BY_NAME = (
+    "_target_",
+    "_partial_",
+    "_class_",
+    "class_path",
+    "provider_entrypoint",
+    "import_path",
+)
 
 
-def validate(document: Document, model: type[BaseModel], values: dict[str, Any]) -> BaseModel | None:
+def validate(
+    document: Document, model: type[BaseModel], values: dict[str, Any]
+) -> BaseModel | None:
     """The typed config, or None with one fault in the document for everything that is wrong.
 
     Text such as `"1e-4"` on a number is taken as the number: YAML 1.1 readers hand it over as text.
@@ -53,7 +62,11 @@ def _repair(values: dict[str, Any], errors: list[Any]) -> bool:
     repaired = False
     for error in errors:
         text = error["input"]
-        if error["type"] != "float_type" or not isinstance(text, str) or not _EXPONENT_TEXT.fullmatch(text):
+        if (
+            error["type"] != "float_type"
+            or not isinstance(text, str)
+            or not _EXPONENT_TEXT.fullmatch(text)
+        ):
             continue
         path = _written_path(values, error["loc"])
         parent = get(values, *path[:-1]) if len(path) > 1 else values
@@ -77,9 +90,7 @@ def _written_path(values: Any, loc: tuple[str | int, ...]) -> Path:
     node = values
     for position, part in enumerate(loc):
         last = position == len(loc) - 1
-        if isinstance(node, dict) and part in node:
-            node = node[part]
-        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+        if (isinstance(node, dict) and part in node) or (isinstance(node, list) and isinstance(part, int) and part < len(node)):
             node = node[part]
         elif last and isinstance(node, dict) and isinstance(part, str) and "[" not in part:
             node = None
@@ -90,7 +101,11 @@ def _written_path(values: Any, loc: tuple[str | int, ...]) -> Path:
 
 
 def _tell(
-    document: Document, model: type[BaseModel], values: dict[str, Any], path: Path, errors: list[Any]
+    document: Document,
+    model: type[BaseModel],
+    values: dict[str, Any],
+    path: Path,
+    errors: list[Any],
 ) -> None:
     error = errors[0]
     kind = str(error["type"])
@@ -110,9 +125,13 @@ def _tell(
             why=str(context.get("why", "")),
             fixes=[str(fix)] if fix else (),
         )
-    elif kind.removesuffix("_type") in _EXPECTED and (kind.endswith("_type") or kind == "none_required"):
+    elif kind.removesuffix("_type") in _EXPECTED and (
+        kind.endswith("_type") or kind == "none_required"
+    ):
         expected = " or ".join(
-            dict.fromkeys(_EXPECTED.get(str(item["type"]).removesuffix("_type"), "") for item in errors)
+            dict.fromkeys(
+                _EXPECTED.get(str(item["type"]).removesuffix("_type"), "") for item in errors
+            )
         )
         _wrong_type(document, path, expected.strip(" or") or "another type", error["input"])
     elif kind == "int_from_float":
@@ -126,9 +145,20 @@ def _wrong_type(document: Document, path: Path, expected: str, value: Any) -> No
     fixes = []
     if isinstance(value, str):
         text = value.strip()
-        if expected == "true or false" and text.lower() in ("true", "false", "yes", "no", "on", "off"):
-            fixes.append(f"--set {name}={str(text.lower() in ('true', 'yes', 'on')).lower()} (no quotes)")
-        elif expected in ("a number", "a whole number") and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", text):
+        if expected == "true or false" and text.lower() in (
+            "true",
+            "false",
+            "yes",
+            "no",
+            "on",
+            "off",
+        ):
+            fixes.append(
+                f"--set {name}={str(text.lower() in ('true', 'yes', 'on')).lower()} (no quotes)"
+            )
+        elif expected in ("a number", "a whole number") and re.fullmatch(
+            r"[-+]?[0-9]+(\.[0-9]+)?", text
+        ):
             fixes.append(f"--set {name}={text} (no quotes)")
     elif isinstance(value, float) and expected == "a whole number" and value.is_integer():
         fixes.append(f"--set {name}={int(value)}")
@@ -176,7 +206,11 @@ def _missing(document: Document, values: dict[str, Any], path: Path) -> None:
     name = dotted(path)
     parent = path[:-1]
     where = document.place(parent) if parent else None
-    clash = "" if isinstance(get(values, *parent), dict) or not parent else " (its section is not a mapping)"
+    clash = (
+        ""
+        if isinstance(get(values, *parent), dict) or not parent
+        else " (its section is not a mapping)"
+    )
     document.fault(
         "config.missing-key",
         path,
@@ -214,7 +248,9 @@ def _unknown(document: Document, model: type[BaseModel], path: Path) -> None:
         return
     why = found.remark
     if not found.target and not why:
-        why = f"legal keys: {', '.join(found.legal)}" if found.legal else "this section takes no keys"
+        why = (
+            f"legal keys: {', '.join(found.legal)}" if found.legal else "this section takes no keys"
+        )
     fixes = [f"did you mean {found.target}?"] if found.target else []
     document.fault(
         "config.unknown-key",

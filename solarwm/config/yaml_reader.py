@@ -62,7 +62,9 @@ class Reading:
     def _value(self, node: Any, path: Path) -> Any:
         self._count += 1
         if self._count > MAX_VALUES:
-            raise self._too_complex(node, f"more than {MAX_VALUES} values after aliases are expanded")
+            raise self._too_complex(
+                node, f"more than {MAX_VALUES} values after aliases are expanded"
+            )
         if len(path) > MAX_DEPTH:
             raise self._too_complex(node, f"nesting deeper than {MAX_DEPTH}")
         if isinstance(node, yaml.MappingNode):
@@ -114,10 +116,17 @@ class Reading:
             self.lines[here] = _mark(key_node)
             result[key] = self._value(value_node, here)
         for value_node in merged:
-            sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            sources = (
+                value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            )
             for source in sources:
                 if not isinstance(source, yaml.MappingNode):
-                    self._fault("config.syntax", value_node, path, "<< takes a mapping or a list of mappings")
+                    self._fault(
+                        "config.syntax",
+                        value_node,
+                        path,
+                        "<< takes a mapping or a list of mappings",
+                    )
                     continue
                 inner = self._value(source, path)
                 for key, value in inner.items() if isinstance(inner, dict) else ():
@@ -159,7 +168,9 @@ class Reading:
 
     def _text(self, node: Any, path: Path, text: str) -> str:
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-            self._fault("config.value", node, path, f"{dotted(path)} holds a character no file can carry")
+            self._fault(
+                "config.value", node, path, f"{dotted(path)} holds a character no file can carry"
+            )
             return ""
         return text
 

@@ -14,7 +14,9 @@ def render_text(error: BaseException, *, verbose: bool = False, color: bool = Fa
     faults = _faults(error)
     blocks: list[str] = []
     if len(faults) > 1:
-        blocks.append(f"{_paint('error', _RED, color)}: {error.args[0] if error.args else ''}".rstrip())
+        blocks.append(
+            f"{_paint('error', _RED, color)}: {error.args[0] if error.args else ''}".rstrip()
+        )
     for number, fault in enumerate(faults, start=1):
         lead = f"{number}. " if len(faults) > 1 else f"{_paint('error', _RED, color)}: "
         blocks.append(_fault_text(fault, lead=lead, color=color))

@@ -134,7 +134,9 @@ def reasons(ask: Ask) -> list[str]:
         said = f"not {wanted.objective}" if wanted.objective else "but the config gives none"
         found.append(f"{wanted.stage} of {wanted.family} takes {' or '.join(objectives)}, {said}")
     else:
-        variants = sorted({row.variant or "none" for row in staged if row.objective == wanted.objective})
+        variants = sorted(
+            {row.variant or "none" for row in staged if row.objective == wanted.objective}
+        )
         if (wanted.variant or "none") not in variants:
             found.append(
                 f"{wanted.objective} takes variant {' or '.join(variants)}, not {wanted.variant or 'none'}"
@@ -153,6 +155,8 @@ def require(ask: Ask) -> Route:
         "route.unsupported",
         f"{wanted.key} is not a route that runs",
         why="; ".join(reasons(wanted)),
-        fixes=[f"use one of {', '.join(legal)}"] if legal else ["solarwm config routes lists what runs"],
+        fixes=[f"use one of {', '.join(legal)}"]
+        if legal
+        else ["solarwm config routes lists what runs"],
         context={"asked": wanted.key, "legal": legal},
     )

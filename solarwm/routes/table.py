@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from solarwm.routes.spec import Route
 
-FLOW_MATCHING = "solarwm.objectives.flow_matching:create"
-RECTIFIED_FLOW = "solarwm.objectives.rectified_flow:create"
-ANYFLOW = "solarwm.objectives.anyflow:create"
-SELF_GRADIENT_FORCING = "solarwm.objectives.sgf:create"
-
 ROOMS: dict[str, str] = {
     "wan22_ti2v_5b": "solarwm.backbones.wan22_5b",
     "wan22_i2v_a14b": "solarwm.backbones.wan22_a14b",
@@ -26,53 +21,61 @@ ALIASES: dict[str, str] = {
 """Other published spellings of a family; spelling is compared without case."""
 
 
-def _row(
-    family: str,
-    stage: str,
-    causal_mode: str,
-    objective: str,
-    variant: str | None,
-    frames: tuple[int, ...],
-    roles: tuple[str, ...],
-    model: str,
-    factory: str,
-) -> Route:
+_FACTORIES = {
+    "flow_matching": "solarwm.objectives.flow_matching:create",
+    "native_rectified_flow": "solarwm.objectives.rectified_flow:create",
+    "anyflow_forward_map": "solarwm.objectives.anyflow:create",
+    "self_gradient_forcing": "solarwm.objectives.sgf:create",
+}
+
+
+def _row(key: str, model: str, *frames: int) -> Route:
+    family, stage, causal_mode, objective, *variant = key.split(":")
     room = ROOMS[family]
+    distilled = causal_mode == "self_gradient_forcing"
+    rule = causal_mode if distilled else objective
     return Route(
         family=family,
         stage=stage,
         causal_mode=causal_mode,
         objective=objective,
-        variant=variant,
+        variant=variant[0] if variant else None,
         frames=frames,
-        roles=roles,
+        roles=("student", "teacher", "critic") if distilled else ("student",),
         backbone_spec=f"{room}.spec:SPEC",
         config_model=f"{room}.config:{model}",
-        objective_factory=factory,
+        objective_factory=_FACTORIES[rule],
     )
 
 
-_ONE = ("student",)
-_THREE = ("student", "teacher", "critic")
-
-# fmt: off
 ROUTES: tuple[Route, ...] = (
-    _row("wan22_ti2v_5b", "stage0p5", "bidirectional", "flow_matching", None, (81, 153), _ONE, "Stage0p5Run", FLOW_MATCHING),
-    _row("wan22_ti2v_5b", "stage1", "teacher_forcing", "flow_matching", None, (81,), _ONE, "Stage1Run", FLOW_MATCHING),
-    _row("wan22_ti2v_5b", "stage1", "teacher_forcing", "anyflow_forward_map", "v1_5", (81,), _ONE, "Stage1AnyFlowRun", ANYFLOW),
-    _row("wan22_ti2v_5b", "stage2", "self_gradient_forcing", "flow_matching", None, (81,), _THREE, "Stage2Run", SELF_GRADIENT_FORCING),
-    _row("wan22_i2v_a14b", "stage0p5", "bidirectional", "flow_matching", None, (81, 153), _ONE, "Stage0p5Run", FLOW_MATCHING),
-    _row("ltx25_video", "stage0p5", "bidirectional", "native_rectified_flow", None, (153,), _ONE, "Stage0p5Run", RECTIFIED_FLOW),
-    _row("minimax_h3", "stage0p5", "bidirectional", "flow_matching", None, (158,), _ONE, "Stage0p5Run", FLOW_MATCHING),
-    _row("minimax_h3", "stage1", "teacher_forcing", "anyflow_forward_map", "v1_5", (158,), _ONE, "Stage1AnyFlowRun", ANYFLOW),
-    _row("minimax_h3", "stage2", "self_gradient_forcing", "flow_matching", None, (158,), _THREE, "Stage2Run", SELF_GRADIENT_FORCING),
+    _row("wan22_ti2v_5b:stage0p5:bidirectional:flow_matching", "Stage0p5Run", 81, 153),
+    _row("wan22_ti2v_5b:stage1:teacher_forcing:flow_matching", "Stage1Run", 81),
+    _row("wan22_ti2v_5b:stage1:teacher_forcing:anyflow_forward_map:v1_5", "Stage1AnyFlowRun", 81),
+    _row("wan22_ti2v_5b:stage2:self_gradient_forcing:flow_matching", "Stage2Run", 81),
+    _row("wan22_i2v_a14b:stage0p5:bidirectional:flow_matching", "Stage0p5Run", 81, 153),
+    _row("ltx25_video:stage0p5:bidirectional:native_rectified_flow", "Stage0p5Run", 153),
+    _row("minimax_h3:stage0p5:bidirectional:flow_matching", "Stage0p5Run", 158),
+    _row("minimax_h3:stage1:teacher_forcing:anyflow_forward_map:v1_5", "Stage1AnyFlowRun", 158),
+    _row("minimax_h3:stage2:self_gradient_forcing:flow_matching", "Stage2Run", 158),
 )
-# fmt: on
 
 
 def preencode_route(family: str) -> Route:
-    """The pseudo route of `action: preencode` for `family`; it is not a training route and is not listed."""
-    return _row(family, "preencode", "none", "none", None, (), (), "PreencodeRun", "")
+    """The pseudo route of `action: preencode` for `family`; it trains nothing and is not listed."""
+    room = ROOMS[family]
+    return Route(
+        family=family,
+        stage="preencode",
+        causal_mode="none",
+        objective="none",
+        variant=None,
+        frames=(),
+        roles=(),
+        backbone_spec=f"{room}.spec:SPEC",
+        config_model=f"{room}.config:PreencodeRun",
+        objective_factory="",
+    )
 
 
 def keys() -> list[str]:
