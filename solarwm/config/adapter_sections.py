@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from solarwm.config import derived
-from solarwm.config.marks import Derived, Facts, Format, Location, Recipe
+from solarwm.config.marks import Architecture, Facts, Format, Location, Recipe
 from solarwm.config.sections import CheckpointSection, PassSection, RunConfig, ValidationSection
 from solarwm.config.strict import (
     Count,
@@ -41,9 +41,9 @@ class AdapterSection(Section):
     """Kind of adapter."""
     target: Annotated[str, Format(value="block_qkvo_ffn")] = "block_qkvo_ffn"
     """Linear layers adapted: attention projections and feed-forward of every block."""
-    rank: Annotated[PositiveInt, Derived(by=derived.extra("adapter_rank"))] = 384
+    rank: Annotated[PositiveInt, Architecture(by=derived.extra("adapter_rank"), adjustable=True)] = 384
     """Rank of the adapter."""
-    alpha: Annotated[PositiveInt, Derived(by=derived.extra("adapter_rank"))] = 384
+    alpha: Annotated[PositiveInt, Architecture(by=derived.extra("adapter_rank"), adjustable=True)] = 384
     """Scale of the adapter times its rank."""
     dropout: Annotated[Fraction, Recipe(value=0.0)] = 0.0
     """Dropout before the adapter."""
