@@ -17,6 +17,7 @@ from solarwm.config.strict import (
     NonNegative,
     PositiveInt,
     Section,
+    section,
 )
 from solarwm.config.training_sections import EmaSection, FsdpSection, OptimizerSection
 
@@ -41,9 +42,13 @@ class AdapterSection(Section):
     """Kind of adapter."""
     target: Annotated[str, Format(value="block_qkvo_ffn")] = "block_qkvo_ffn"
     """Linear layers adapted: attention projections and feed-forward of every block."""
-    rank: Annotated[PositiveInt, Architecture(by=derived.extra("adapter_rank"), adjustable=True)] = 384
+    rank: Annotated[
+        PositiveInt, Architecture(by=derived.extra("adapter_rank"), adjustable=True)
+    ] = 384
     """Rank of the adapter."""
-    alpha: Annotated[PositiveInt, Architecture(by=derived.extra("adapter_rank"), adjustable=True)] = 384
+    alpha: Annotated[
+        PositiveInt, Architecture(by=derived.extra("adapter_rank"), adjustable=True)
+    ] = 384
     """Scale of the adapter times its rank."""
     dropout: Annotated[Fraction, Recipe(value=0.0)] = 0.0
     """Dropout before the adapter."""
@@ -109,16 +114,16 @@ class SteppedCheckpoint(CheckpointSection):
     """Keep optimizer state; without it a run cannot be resumed."""
     resume_from: Annotated[str | None, Location(absolute=True)] = None
     """Checkpoint directory to continue from, or to generate with; null = none."""
-    ema: AdapterEma = AdapterEma()
+    ema: AdapterEma = section()
     """The running average."""
 
 
 class AdapterRun(RunConfig):
     """A run whose cadence and running average live in other sections than those of Wan."""
 
-    validation: SteppedValidation = SteppedValidation()
+    validation: SteppedValidation = section()
     """Held-out generation."""
-    checkpoint: SteppedCheckpoint = SteppedCheckpoint()
+    checkpoint: SteppedCheckpoint = section()
     """Start weights, resume, retention, running average."""
 
     @property

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from solarwm.config.marks import Location
-from solarwm.config.strict import Count, Device, Listed, Positive, PositiveInt, Section, Text
+from solarwm.config.strict import (
+    Count,
+    Device,
+    Listed,
+    Positive,
+    PositiveInt,
+    Section,
+    Text,
+    section,
+)
 
 TrackerMode = Literal["off", "online", "offline"]
 
@@ -34,7 +43,7 @@ class RuntimeSection(Section):
     """Refuse to start from a source tree with uncommitted changes."""
     device: Device = "auto"
     """Device by name."""
-    trackers: TrackersSection = TrackersSection()
+    trackers: TrackersSection = section()
     """Optional trackers."""
     log_every: PositiveInt = 1
     """Optimizer steps between progress lines and tracker points; events record every step."""

@@ -18,6 +18,7 @@ from solarwm.config.strict import (
     RelativeKey,
     Section,
     Text,
+    section,
 )
 from solarwm.config.training_sections import EmaSection, TrainSection
 
@@ -52,11 +53,15 @@ class ModelSection(Section):
     """Size of the model: `released`, or a small one that runs on a CPU."""
     numerics: Literal["auto", "published", "corrected"] = "auto"
     """Rounding, keys of randomness and window slots: as published, or corrected. `auto` follows the checkpoint, else corrected."""
-    camera_attention_mode: Annotated[str, Format(value="fused_prope", reason=_PARALLEL_MODE)] = "fused_prope"
+    camera_attention_mode: Annotated[str, Format(value="fused_prope", reason=_PARALLEL_MODE)] = (
+        "fused_prope"
+    )
     """How cameras enter attention."""
     camera_translation_transform: Literal["linear", "logd4"] = "linear"
     """What is done to relative translations before they enter attention."""
-    camera_intrinsics_mode: Annotated[Literal["wan_fixed", "source"], Recipe(value="wan_fixed")] = "wan_fixed"
+    camera_intrinsics_mode: Annotated[Literal["wan_fixed", "source"], Recipe(value="wan_fixed")] = (
+        "wan_fixed"
+    )
     """Lens used in attention: the fixed published one, or that of each clip."""
     latent_channels: Annotated[PositiveInt, Architecture(by=derived.latent_channels)] = 48
     """Channels of a latent."""
@@ -171,7 +176,7 @@ class RunBase(Section):
     """Backbone."""
     data: DataSection
     """Clips."""
-    distributed: DistributedSection = DistributedSection()
+    distributed: DistributedSection = section()
     """Ranks."""
     runtime: RuntimeSection
     """Output directory, device, cadence."""
@@ -186,11 +191,11 @@ class RunConfig(RunBase):
     """Command the file is written for."""
     train: TrainSection
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-    validation: ValidationSection = ValidationSection()
+    validation: ValidationSection = section()
     """Held-out generation."""
-    checkpoint: CheckpointSection = CheckpointSection()
+    checkpoint: CheckpointSection = section()
     """Start weights, resume, retention."""
-    inference: InferenceSection = InferenceSection()
+    inference: InferenceSection = section()
     """Generation with `solarwm infer`."""
 
     @property

@@ -19,7 +19,6 @@ class Section(BaseModel):
         strict=True,
         defer_build=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         validate_by_alias=True,
         serialize_by_alias=True,
     )
@@ -27,6 +26,14 @@ class Section(BaseModel):
     if TYPE_CHECKING:
         # A shared section type also stands for the family's own, which has further fields.
         def __getattr__(self, name: str) -> Any: ...
+
+
+def section() -> Any:
+    """The default of a section field: an empty mapping, filled in when a config is read.
+
+    An instance as default would build the validator of that section alone, at import.
+    """
+    return Field(default_factory=dict, validate_default=True)
 
 
 def _non_blank(text: str) -> str:
@@ -38,7 +45,9 @@ def _non_blank(text: str) -> str:
 def _relative_key(key: str) -> str:
     """A POSIX key below a root: no scheme, no backslash, no empty, `.` or `..` segment."""
     if "://" in key or "\\" in key or key.startswith("/"):
-        raise ValueError("must be a relative POSIX key below the index root, such as recipes/train-index.jsonl.gz")
+        raise ValueError(
+            "must be a relative POSIX key below the index root, such as recipes/train-index.jsonl.gz"
+        )
     if any(part in ("", ".", "..") for part in key.split("/")):
         raise ValueError("must not have empty, '.' or '..' segments")
     return key
@@ -46,7 +55,9 @@ def _relative_key(key: str) -> str:
 
 def _component(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ValueError("must start with a letter or digit and hold only letters, digits, '.', '_' and '-'")
+        raise ValueError(
+            "must start with a letter or digit and hold only letters, digits, '.', '_' and '-'"
+        )
     return name
 
 

@@ -16,6 +16,7 @@ from solarwm.config.strict import (
     Positive,
     PositiveInt,
     Section,
+    section,
 )
 
 
@@ -65,15 +66,19 @@ class FsdpSection(Section):
         Recipe(by=derived.by_profile(released="HYBRID_SHARD", other="none")),
     ] = "HYBRID_SHARD"
     """`none` and `NO_SHARD` replicate the weights; `HYBRID_SHARD` shards inside a node and replicates across."""
-    activation_checkpointing: Annotated[bool, Derived(by=derived.by_profile(released=True, other=False))] = True
+    activation_checkpointing: Annotated[
+        bool, Derived(by=derived.by_profile(released=True, other=False))
+    ] = True
     """Recompute block activations in the backward pass to save memory."""
-    param_dtype: Annotated[Dtype | None, Recipe(by=derived.by_profile(released="bfloat16", other="float32"))] = (
-        "bfloat16"
-    )
+    param_dtype: Annotated[
+        Dtype | None, Recipe(by=derived.by_profile(released="bfloat16", other="float32"))
+    ] = "bfloat16"
     """Number type parameters are gathered and computed in; null = as stored."""
     reduce_dtype: Annotated[Dtype | None, Recipe(value="float32")] = "float32"
     """Number type of gradient sums across ranks; null = as computed."""
-    buffer_dtype: Annotated[Dtype | None, Recipe(by=derived.by_profile(released="bfloat16", other=None))] = None
+    buffer_dtype: Annotated[
+        Dtype | None, Recipe(by=derived.by_profile(released="bfloat16", other=None))
+    ] = None
     """Number type of buffers; null = as stored."""
     cast_root_forward_inputs: bool = False
     """Cast float inputs of the root module to `param_dtype`. Times and cameras stay fp32 in `corrected` numerics."""
@@ -98,7 +103,7 @@ class TrainSection(Section):
     """Samples of one optimizer step = world / sequence parallel x micro batch x accumulation."""
     max_steps: Annotated[PositiveInt, Recipe(value=30000)] = 30000
     """Optimizer steps of the whole run (outer steps in Stage2)."""
-    optimizer: OptimizerSection = OptimizerSection()
+    optimizer: OptimizerSection = section()
     """Optimizer of the student."""
-    fsdp: FsdpSection = FsdpSection()
+    fsdp: FsdpSection = section()
     """Sharding and recomputation."""

@@ -18,6 +18,7 @@ from solarwm.backbones.ltx25.sections import (
 )
 from solarwm.config.adapter_sections import AdapterRun
 from solarwm.config.sections import PreencodeRun as PreencodeBase
+from solarwm.config.strict import section
 
 __all__ = ["DROPPED", "PreencodeRun", "Stage0p5Run", "rules"]
 
@@ -37,13 +38,13 @@ class Stage0p5Run(AdapterRun):
     """Backbone."""
     data: LtxData
     """Clips."""
-    distributed: LtxDistributed = LtxDistributed()
+    distributed: LtxDistributed = section()
     """Ranks."""
-    train: LtxTrain = LtxTrain()
+    train: LtxTrain = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-    validation: LtxValidation = LtxValidation()
+    validation: LtxValidation = section()
     """Held-out generation during training."""
-    inference: LtxInference = LtxInference()
+    inference: LtxInference = section()
     """Generation with `solarwm infer`."""
 
 

@@ -32,6 +32,7 @@ from solarwm.config.strict import (
     Section,
     Text,
     Weights,
+    section,
 )
 from solarwm.config.training_sections import TrainSection
 from solarwm.objectives.rectified_flow_config import RectifiedFlowFields
@@ -43,7 +44,9 @@ def artifact_version(facts: Facts) -> Any:
     """Name of the latent record; null where clips are encoded online."""
     if facts.get("data.input_mode") != "preencoded":
         return None
-    return "solarwm_ltx25_video_153f_h512_w768_v1" if facts.released else "solarwm.ltx25_video.tiny.v1"
+    return (
+        "solarwm_ltx25_video_153f_h512_w768_v1" if facts.released else "solarwm.ltx25_video.tiny.v1"
+    )
 
 
 def reader_contract(facts: Facts) -> Any:
@@ -103,7 +106,9 @@ class LtxCodecModel(ModelSection):
 class LtxModel(LtxCodecModel):
     """Stage0.5 of the video stream."""
 
-    architecture: Annotated[str, Format(value="ltx-2.5-22b-dev-video-only")] = "ltx-2.5-22b-dev-video-only"
+    architecture: Annotated[str, Format(value="ltx-2.5-22b-dev-video-only")] = (
+        "ltx-2.5-22b-dev-video-only"
+    )
     """Name of the architecture."""
     latent_channels: Annotated[PositiveInt, Architecture(by=derived.latent_channels)] = 128
     """Channels of a latent."""
@@ -117,7 +122,9 @@ class LtxModel(LtxCodecModel):
     """Number type of the base."""
     load_conditioners: Annotated[bool, Format(value=False)] = False
     """Load further condition models; not supported."""
-    audio_enabled: Annotated[bool, Format(value=False, reason="only the video stream is built")] = False
+    audio_enabled: Annotated[bool, Format(value=False, reason="only the video stream is built")] = (
+        False
+    )
     """Build the audio stream; not supported."""
     model_fps: Annotated[Positive, Architecture(value=24.0)] = 24.0
     """Frames a second in time positions and written videos; never changes which frames are read."""
@@ -130,13 +137,15 @@ class LtxModel(LtxCodecModel):
         Recipe(by=derived.by_profile(released="cudnn", other="auto")),
     ] = "cudnn"
     """Attention kernel; `auto` takes the fastest the device has."""
-    adapter: LtxAdapter = LtxAdapter()
+    adapter: LtxAdapter = section()
     """The adapter."""
     adapter_checkpoint_path: Annotated[str | None, Location(actions=("infer",))] = None
     """Trained adapter to generate with."""
     adapter_weights: Weights = "ema"
     """Which of its weights."""
-    adapter_checkpoint_format: Literal["transaction_v1", "inference_transaction_v1"] = "transaction_v1"
+    adapter_checkpoint_format: Literal["transaction_v1", "inference_transaction_v1"] = (
+        "transaction_v1"
+    )
     """`transaction_v1` is a training checkpoint, `inference_transaction_v1` a released package."""
 
 
@@ -213,7 +222,8 @@ class LtxPreencodeData(LtxClips):
     input_mode: Literal["raw"] = "raw"
     """Raw clips."""
     partition_mode: Annotated[
-        Literal["global_occurrence"], Format(value="global_occurrence", reason="each row is encoded once")
+        Literal["global_occurrence"],
+        Format(value="global_occurrence", reason="each row is encoded once"),
     ] = "global_occurrence"
     """How rows are shared among ranks."""
 
@@ -247,9 +257,9 @@ class LtxTrain(TrainSection, RectifiedFlowFields):
     """Training rule."""
     precision: Annotated[Dtype, Recipe(by=compute_dtype)] = "bfloat16"
     """Number type of the forward pass."""
-    optimizer: MasterOptimizer = MasterOptimizer()
+    optimizer: MasterOptimizer = section()
     """Optimizer of the adapter."""
-    fsdp: LtxFsdp = LtxFsdp()
+    fsdp: LtxFsdp = section()
     """Sharding and recomputation."""
 
 
@@ -279,14 +289,14 @@ class SamplerFields(Section):
     """Frames a second of written videos."""
     decoder_mode: Annotated[str, Format(value="diffvae_chunked_eager")] = "diffvae_chunked_eager"
     """How latents are decoded."""
-    guidance: GuidanceSection = GuidanceSection()
+    guidance: GuidanceSection = section()
     """Guidance."""
 
 
 class LtxValidation(SteppedValidation):
     """Which held-out clips are generated, and how."""
 
-    inference: SamplerFields = SamplerFields()
+    inference: SamplerFields = section()
     """How they are generated."""
 
     @property
@@ -313,7 +323,9 @@ class LtxPreencode(PreencodeSection):
     """Latents are not claimed equal to published ones bit for bit."""
     vae_encode_mode: Annotated[str, Format(value="direct")] = "direct"
     """Whole clips at once, without tiles."""
-    automatic_oom_fallback: Annotated[bool, Format(value=False, reason="tiles would change the latents")] = False
+    automatic_oom_fallback: Annotated[
+        bool, Format(value=False, reason="tiles would change the latents")
+    ] = False
     """Fall back to tiles when memory runs out; not supported."""
     output_root: Annotated[Text, Location()]
     """Directory to write."""

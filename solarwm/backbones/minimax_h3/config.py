@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from solarwm.backbones.minimax_h3.data_section import H3Data, H3Distributed, H3PreencodeData, H3Stage1Data
+from solarwm.backbones.minimax_h3.data_section import (
+    H3Data,
+    H3Distributed,
+    H3PreencodeData,
+    H3Stage1Data,
+)
 from solarwm.backbones.minimax_h3.model_section import (
     H3CausalModel,
     H3CodecModel,
@@ -23,6 +28,7 @@ from solarwm.backbones.minimax_h3.run_sections import (
 from solarwm.backbones.minimax_h3.train_section import H3Stage0p5Train, H3Stage1Train, H3Stage2Train
 from solarwm.config.adapter_sections import AdapterRun
 from solarwm.config.sections import PreencodeRun as PreencodeBase
+from solarwm.config.strict import section
 
 __all__ = ["PreencodeRun", "Stage0p5Run", "Stage1AnyFlowRun", "Stage2Run", "rules"]
 
@@ -30,9 +36,9 @@ __all__ = ["PreencodeRun", "Stage0p5Run", "Stage1AnyFlowRun", "Stage2Run", "rule
 class H3Run(AdapterRun):
     """What every route of this family shares."""
 
-    distributed: H3Distributed = H3Distributed()
+    distributed: H3Distributed = section()
     """Ranks."""
-    inference: H3Inference = H3Inference()
+    inference: H3Inference = section()
     """Generation with `solarwm infer`."""
     runtime: H3Runtime
     """Output directory, device."""
@@ -45,11 +51,11 @@ class Stage0p5Run(H3Run):
     """Backbone."""
     data: H3Data
     """Clips."""
-    train: H3Stage0p5Train = H3Stage0p5Train()
+    train: H3Stage0p5Train = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-    validation: H3Validation = H3Validation()
+    validation: H3Validation = section()
     """Held-out generation."""
-    checkpoint: H3Stage0p5Checkpoint = H3Stage0p5Checkpoint()
+    checkpoint: H3Stage0p5Checkpoint = section()
     """Start weights, resume, retention, running average."""
 
 
@@ -60,11 +66,11 @@ class Stage1AnyFlowRun(H3Run):
     """Backbone."""
     data: H3Stage1Data
     """Clips."""
-    train: H3Stage1Train = H3Stage1Train()
+    train: H3Stage1Train = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-    validation: H3CausalValidation = H3CausalValidation()
+    validation: H3CausalValidation = section()
     """Held-out generation."""
-    checkpoint: H3Checkpoint = H3Checkpoint()
+    checkpoint: H3Checkpoint = section()
     """Start weights, resume, retention, running average."""
 
 
@@ -75,11 +81,11 @@ class Stage2Run(H3Run):
     """Backbone."""
     data: H3Data
     """Clips."""
-    train: H3Stage2Train = H3Stage2Train()
+    train: H3Stage2Train = section()
     """Training rule, batch, optimizers; the batch is provenance for `infer`."""
-    validation: H3CausalValidation = H3CausalValidation()
+    validation: H3CausalValidation = section()
     """Held-out generation."""
-    checkpoint: H3Stage2Checkpoint = H3Stage2Checkpoint()
+    checkpoint: H3Stage2Checkpoint = section()
     """Start weights, resume, retention, running average."""
 
 
@@ -90,7 +96,7 @@ class PreencodeRun(PreencodeBase):
     """Codec."""
     data: H3PreencodeData
     """Raw clips."""
-    distributed: H3Distributed = H3Distributed()
+    distributed: H3Distributed = section()
     """Ranks; each encodes its own part."""
     preencode: H3Preencode
     """How and where to."""

@@ -8,7 +8,7 @@ from solarwm.backbones.minimax_h3.model_section import target_latents
 from solarwm.config import derived
 from solarwm.config.marks import Architecture, Facts, Format, Location, Recipe
 from solarwm.config.sections import DataSection, DistributedSection, IndexKey
-from solarwm.config.strict import Positive, PositiveInt, Text
+from solarwm.config.strict import Positive, PositiveInt
 
 
 def record_format(facts: Facts) -> Any:
@@ -29,7 +29,9 @@ class H3Clips(DataSection):
     """Encoded silence that stands in for sound; `tiny` encodes its own."""
     encoder_contract_path: Annotated[str | None, Location(released_only=True)] = None
     """What encoded the records."""
-    pixel_frames: Annotated[PositiveInt, Architecture(by=derived.pixel_frames, adjustable=True)] = 158
+    pixel_frames: Annotated[PositiveInt, Architecture(by=derived.pixel_frames, adjustable=True)] = (
+        158
+    )
     """Pixel frames of a clip: 17 n + 5."""
     height: Annotated[PositiveInt, Architecture(by=derived.pixel_height, adjustable=True)] = 768
     """Pixel height of a clip."""

@@ -8,7 +8,7 @@ from solarwm.config import derived
 from solarwm.config.adapter_sections import AdapterSection, compute_dtype
 from solarwm.config.marks import UNKNOWN, Architecture, Facts, Format, Location, Recipe
 from solarwm.config.sections import ModelSection
-from solarwm.config.strict import Count, Dtype, PositiveInt, Text
+from solarwm.config.strict import Count, Dtype, PositiveInt, Text, section
 
 
 def head_dim(facts: Facts) -> Any:
@@ -53,7 +53,8 @@ class H3Adapter(AdapterSection):
     ] = 312
     """Linear layers the adapter must find."""
     expected_trainable_parameters: Annotated[
-        PositiveInt | None, Architecture(by=derived.extra("adapter_trainable_parameters"), adjustable=True)
+        PositiveInt | None,
+        Architecture(by=derived.extra("adapter_trainable_parameters"), adjustable=True),
     ] = 2075394048
     """Parameters the adapter must have; null = not checked."""
 
@@ -69,7 +70,9 @@ class H3CodecModel(ModelSection):
     """Directory of the base model; `tiny` needs none."""
     architecture: Annotated[str, Format(value="minimax-h3-33b")] = "minimax-h3-33b"
     """Name of the architecture."""
-    camera_translation_transform: Annotated[Literal["linear", "logd4"], Format(value="logd4")] = "logd4"
+    camera_translation_transform: Annotated[Literal["linear", "logd4"], Format(value="logd4")] = (
+        "logd4"
+    )
     """What is done to relative translations before they enter attention."""
     latent_channels: Annotated[PositiveInt, Architecture(by=derived.latent_channels)] = 24
     """Channels of a latent."""
@@ -104,7 +107,7 @@ class H3CodecModel(ModelSection):
         Recipe(by=derived.by_profile(released="flash", other="auto")),
     ] = "flash"
     """Attention kernel; `auto` takes the fastest the device has."""
-    adapter: H3Adapter = H3Adapter()
+    adapter: H3Adapter = section()
     """The adapter."""
     revision: str | None = None
     """Revision of the base model, recorded with every checkpoint."""

@@ -10,7 +10,17 @@ from solarwm.config.adapter_sections import AdapterEma, SteppedCheckpoint, Stepp
 from solarwm.config.marks import UNKNOWN, Architecture, Derived, Facts, Format, Location, Recipe
 from solarwm.config.runtime_section import RuntimeSection
 from solarwm.config.sections import InferenceSection, PreencodeSection
-from solarwm.config.strict import Count, Fraction, Listed, Positive, PositiveInt, Section, Text, Weights
+from solarwm.config.strict import (
+    Count,
+    Fraction,
+    Listed,
+    Positive,
+    PositiveInt,
+    Section,
+    Text,
+    Weights,
+    section,
+)
 
 _PROTOCOL = "solarwm.minimax_h3.codec.v1"
 
@@ -46,9 +56,13 @@ class H3Validation(SteppedValidation):
     """Frames a second of written videos."""
     num_inference_steps: Annotated[PositiveInt, Derived(by=evaluations)] = 30
     """Points of the time grid in Stage0.5 (one evaluation less), steps of a chunk in Stage1 and Stage2."""
-    max_rel_translation: Annotated[Positive | None, Derived(by=derived.data_guard("max_rel_translation"))] = 20.0
+    max_rel_translation: Annotated[
+        Positive | None, Derived(by=derived.data_guard("max_rel_translation"))
+    ] = 20.0
     """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
-    max_camera_abs: Annotated[Positive | None, Derived(by=derived.data_guard("max_camera_abs"))] = 20.0
+    max_camera_abs: Annotated[Positive | None, Derived(by=derived.data_guard("max_camera_abs"))] = (
+        20.0
+    )
     """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
 
 
@@ -121,14 +135,14 @@ class H3Checkpoint(SteppedCheckpoint):
 class H3Stage0p5Checkpoint(H3Checkpoint):
     """Start weights, resume, retention, running average of Stage0.5."""
 
-    ema: H3Stage0p5Ema = H3Stage0p5Ema()
+    ema: H3Stage0p5Ema = section()
     """The running average."""
 
 
 class H3Stage2Checkpoint(H3Checkpoint):
     """Start weights, resume, retention, running average of Stage2."""
 
-    ema: H3Stage2Ema = H3Stage2Ema()
+    ema: H3Stage2Ema = section()
     """The running average."""
 
 

@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal
 from solarwm.config import derived
 from solarwm.config.adapter_sections import AdapterFsdp, MasterOptimizer, compute_dtype
 from solarwm.config.marks import Derived, Facts, Format, Recipe
-from solarwm.config.strict import Count, Dtype, Fraction, NonNegative, Pair, Positive, PositiveInt
+from solarwm.config.strict import (
+    Count,
+    Dtype,
+    Fraction,
+    NonNegative,
+    Pair,
+    Positive,
+    PositiveInt,
+    section,
+)
 from solarwm.config.training_sections import TrainSection
 from solarwm.objectives.anyflow_config import AnyFlowFields
 from solarwm.objectives.self_gradient_forcing_config import SigmaSelfGradientForcingFields
@@ -74,11 +83,13 @@ class H3Train(TrainSection):
     """Shift of audio noise levels towards noise."""
     keyframe_noise_augmentation: Annotated[Fraction, Recipe(value=0.999)] = 0.999
     """Time of the anchor frame; 1 = clean."""
-    audio_loss_weight: Annotated[NonNegative, Format(value=0.0, reason="sound is a condition only")] = 0.0
+    audio_loss_weight: Annotated[
+        NonNegative, Format(value=0.0, reason="sound is a condition only")
+    ] = 0.0
     """Weight of the audio loss."""
-    optimizer: MasterOptimizer = MasterOptimizer()
+    optimizer: MasterOptimizer = section()
     """Optimizer of the adapter."""
-    fsdp: AdapterFsdp = AdapterFsdp()
+    fsdp: AdapterFsdp = section()
     """Sharding and recomputation."""
 
 
@@ -104,7 +115,7 @@ class H3Stage1Train(H3Train, AnyFlowFields):
     """Training rule."""
     objective_variant: Literal["v1_5"] = "v1_5"
     """Variant of the training rule."""
-    optimizer: H3Stage1Optimizer = H3Stage1Optimizer()
+    optimizer: H3Stage1Optimizer = section()
     """Optimizer of the adapter."""
 
 
@@ -117,7 +128,9 @@ class H3Stage2Train(H3Train, SigmaSelfGradientForcingFields):
     """The student sees its own rollout."""
     objective: Literal["flow_matching"] = "flow_matching"
     """Training rule of the student's parameterisation."""
-    grad_accum: Annotated[PositiveInt, Format(value=1, reason="Stage2 makes one update from one batch")] = 1
+    grad_accum: Annotated[
+        PositiveInt, Format(value=1, reason="Stage2 makes one update from one batch")
+    ] = 1
     """Micro batches added up before one optimizer step."""
     max_steps: Annotated[PositiveInt, Recipe(value=4000)] = 4000
     """Outer steps; the student is updated in every sixth, eleventh, sixteenth... of them."""
@@ -127,9 +140,9 @@ class H3Stage2Train(H3Train, SigmaSelfGradientForcingFields):
         "fixed_noised_silence_per_rollout"
     )
     """Sound condition: silence at one noise level for a whole rollout."""
-    optimizer: H3Stage2Optimizer = H3Stage2Optimizer()
+    optimizer: H3Stage2Optimizer = section()
     """Optimizer of the student."""
-    critic_optimizer: H3CriticOptimizer = H3CriticOptimizer()
+    critic_optimizer: H3CriticOptimizer = section()
     """Optimizer of the critic."""
-    fsdp: H3Stage2Fsdp = H3Stage2Fsdp()
+    fsdp: H3Stage2Fsdp = section()
     """Sharding and recomputation."""

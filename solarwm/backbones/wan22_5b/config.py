@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from solarwm.backbones.wan22_core.data_section import WanData, WanPreencodeData
-from solarwm.backbones.wan22_core.model_section import WanAssetsModel, WanCausalModel, WanModel, WanStage2Model
+from solarwm.backbones.wan22_core.model_section import (
+    WanAssetsModel,
+    WanCausalModel,
+    WanModel,
+    WanStage2Model,
+)
 from solarwm.backbones.wan22_core.rules import rules
 from solarwm.backbones.wan22_core.run_sections import (
     WanCheckpoint,
@@ -24,6 +29,7 @@ from solarwm.config.marks import Format
 from solarwm.config.runtime_section import CadenceRuntime
 from solarwm.config.sections import PreencodeRun as PreencodeBase
 from solarwm.config.sections import RunConfig
+from solarwm.config.strict import section
 
 __all__ = ["PreencodeRun", "Stage0p5Run", "Stage1AnyFlowRun", "Stage1Run", "Stage2Run", "rules"]
 
@@ -80,13 +86,13 @@ class WanRun(RunConfig):
 
     data: WanData
     """Clips."""
-    distributed: WanDistributed = WanDistributed()
+    distributed: WanDistributed = section()
     """Ranks."""
-    validation: WanValidation = WanValidation()
+    validation: WanValidation = section()
     """Held-out generation."""
-    checkpoint: WanCheckpoint = WanCheckpoint()
+    checkpoint: WanCheckpoint = section()
     """Start weights, resume, retention."""
-    inference: WanInference = WanInference()
+    inference: WanInference = section()
     """Generation with `solarwm infer`."""
     runtime: CadenceRuntime
     """Output directory, device, cadence."""
@@ -97,7 +103,7 @@ class Stage0p5Run(WanRun):
 
     model: Stage0p5Model
     """Backbone."""
-    train: Stage0p5Train = Stage0p5Train()
+    train: Stage0p5Train = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
 
 
@@ -106,7 +112,7 @@ class Stage1Run(WanRun):
 
     model: CausalModel
     """Backbone."""
-    train: Stage1Train = Stage1Train()
+    train: Stage1Train = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
 
 
@@ -115,7 +121,7 @@ class Stage1AnyFlowRun(WanRun):
 
     model: CausalModel
     """Backbone."""
-    train: Stage1AnyFlowTrain = Stage1AnyFlowTrain()
+    train: Stage1AnyFlowTrain = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
 
 

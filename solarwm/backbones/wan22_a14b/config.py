@@ -19,6 +19,7 @@ from solarwm.config.marks import Format
 from solarwm.config.runtime_section import CadenceRuntime
 from solarwm.config.sections import PreencodeRun as PreencodeBase
 from solarwm.config.sections import RunConfig
+from solarwm.config.strict import section
 
 __all__ = ["PreencodeRun", "Stage0p5Run", "rules"]
 
@@ -54,15 +55,15 @@ class Stage0p5Run(RunConfig):
     """Backbone."""
     data: WanImageData
     """Clips."""
-    distributed: WanSplitDistributed = WanSplitDistributed()
+    distributed: WanSplitDistributed = section()
     """Ranks."""
-    train: ImageStage0p5Train = ImageStage0p5Train()
+    train: ImageStage0p5Train = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-    validation: WanValidation = WanValidation()
+    validation: WanValidation = section()
     """Held-out generation."""
-    checkpoint: WanCheckpoint = WanCheckpoint()
+    checkpoint: WanCheckpoint = section()
     """Start weights, resume, retention."""
-    inference: WanInference = WanInference()
+    inference: WanInference = section()
     """Generation with `solarwm infer`."""
     runtime: CadenceRuntime
     """Output directory, device, cadence."""

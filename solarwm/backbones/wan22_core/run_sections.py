@@ -17,7 +17,17 @@ from solarwm.config.sections import (
     PreencodeSection,
     ValidationSection,
 )
-from solarwm.config.strict import Component, Count, Listed, NonNegative, Positive, PositiveInt, Section, Text, Weights
+from solarwm.config.strict import (
+    Component,
+    Count,
+    Listed,
+    NonNegative,
+    Positive,
+    PositiveInt,
+    Section,
+    Text,
+    Weights,
+)
 
 Transform = Literal["linear", "logd4"]
 _RELEASED_ROLLOUT = 60
@@ -66,7 +76,9 @@ def least_rollout(facts: Facts) -> Any:
 def plan_frames(facts: Facts) -> Any:
     """Pixel frames of the longest rollout where rollouts vary by source; null where they do not."""
     longest = longest_rollout(facts)
-    if facts.get("validation.variable_rollout_by_source") is not True or not isinstance(longest, int):
+    if facts.get("validation.variable_rollout_by_source") is not True or not isinstance(
+        longest, int
+    ):
         return None
     frames = facts.geometry.frames(longest)
     return UNKNOWN if frames is None else frames
@@ -80,9 +92,13 @@ def layout_of_length(facts: Facts) -> Any:
 class WanPass(PassSection):
     """One way of generating every validation case."""
 
-    mode: Annotated[Literal["bidirectional", "autoregressive"], Derived(by=pass_mode)] = "bidirectional"
+    mode: Annotated[Literal["bidirectional", "autoregressive"], Derived(by=pass_mode)] = (
+        "bidirectional"
+    )
     """All latents at once, or chunk by chunk."""
-    solver: Annotated[Literal["unipc", "euler", "flowmap", "self_forcing"], Derived(by=pass_solver)] = "unipc"
+    solver: Annotated[
+        Literal["unipc", "euler", "flowmap", "self_forcing"], Derived(by=pass_solver)
+    ] = "unipc"
     """How the path from noise is walked."""
     num_inference_steps: Annotated[PositiveInt, Derived(by=pass_steps)] = 50
     """Model evaluations of one sample (of one chunk when autoregressive)."""
@@ -101,9 +117,13 @@ class WanValidation(ValidationSection):
 
     noise_seed: Annotated[Count, Recipe(value=42)] = 42
     """Seed of the start noise."""
-    max_rel_translation: Annotated[Positive | None, Derived(by=derived.data_guard("max_rel_translation"))] = None
+    max_rel_translation: Annotated[
+        Positive | None, Derived(by=derived.data_guard("max_rel_translation"))
+    ] = None
     """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
-    max_camera_abs: Annotated[Positive | None, Derived(by=derived.data_guard("max_camera_abs"))] = None
+    max_camera_abs: Annotated[Positive | None, Derived(by=derived.data_guard("max_camera_abs"))] = (
+        None
+    )
     """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
     variable_rollout_by_source: bool = False
     """Roll out as far as each source goes, up to the length of the pass."""
@@ -186,9 +206,9 @@ class WanInference(InferenceSection):
     """Cases and passes come from the validation section."""
     length: Literal["fixed", "camera"] = "fixed"
     """Length of the passes, or of each source's camera track (Stage2 only)."""
-    output_layout: Annotated[Literal["dataset_triplet_v1", "transaction_v1"], Derived(by=layout_of_length)] = (
-        "transaction_v1"
-    )
+    output_layout: Annotated[
+        Literal["dataset_triplet_v1", "transaction_v1"], Derived(by=layout_of_length)
+    ] = "transaction_v1"
     """How files are laid out."""
     run_id: Component | None = None
     """Name of a camera-length publication; null = the name of the run."""

@@ -6,13 +6,7 @@ from typing import Annotated, Literal
 
 from solarwm.config import derived
 from solarwm.config.marks import Format, Recipe
-from solarwm.config.strict import (
-    Count,
-    Fraction,
-    NonNegative,
-    Pair,
-    PositiveInt,
-)
+from solarwm.config.strict import Count, Fraction, NonNegative, Pair, PositiveInt, section
 from solarwm.config.training_sections import EmaSection, FsdpSection, OptimizerSection, TrainSection
 from solarwm.objectives.anyflow_config import GuidedAnyFlowFields
 from solarwm.objectives.flow_matching_config import BlockFlowMatchingFields, FlowMatchingFields
@@ -74,7 +68,7 @@ class CriticOptimizer(Stage2Optimizer):
 class WanTrain(TrainSection):
     """What every Wan training route has."""
 
-    ema: EmaSection = EmaSection()
+    ema: EmaSection = section()
     """The running average of the weights."""
     allow_camera_translation_transform_change_on_init: bool = False
     """Start from weights trained with another translation transform; only with `weights_only`."""
@@ -96,7 +90,7 @@ class Stage0p5Train(WanTrain, FlowMatchingFields):
 class ImageStage0p5Train(Stage0p5Train):
     """Bidirectional flow matching of the A14B family."""
 
-    fsdp: WanFullShard = WanFullShard()
+    fsdp: WanFullShard = section()
     """Sharding and recomputation."""
 
 
@@ -130,7 +124,7 @@ class Stage1AnyFlowTrain(WanTrain, BlockFlowMatchingFields, GuidedAnyFlowFields)
     """Optimizer steps of the whole run."""
     warmup_steps: Annotated[Count, Recipe(value=500)] = 500
     """Steps of linear learning-rate warm-up."""
-    ema: AnyFlowEma = AnyFlowEma()
+    ema: AnyFlowEma = section()
     """The running average of the weights."""
 
 
@@ -143,15 +137,17 @@ class Stage2Train(WanTrain, BlockFlowMatchingFields, WanSelfGradientForcingField
     """The student sees its own rollout."""
     objective: Literal["flow_matching"] = "flow_matching"
     """Training rule of the student's parameterisation."""
-    grad_accum: Annotated[PositiveInt, Format(value=1, reason="Stage2 makes one update from one batch")] = 1
+    grad_accum: Annotated[
+        PositiveInt, Format(value=1, reason="Stage2 makes one update from one batch")
+    ] = 1
     """Micro batches added up before one optimizer step."""
     max_steps: Annotated[PositiveInt, Recipe(value=4000)] = 4000
     """Outer steps; the student is updated in every sixth, eleventh, sixteenth... of them."""
     i2v_image_condition_dropout: Annotated[Fraction, Recipe(value=0.0)] = 0.0
     """Share of samples trained without their first frame as a condition."""
-    optimizer: Stage2Optimizer = Stage2Optimizer()
+    optimizer: Stage2Optimizer = section()
     """Optimizer of the student."""
-    critic_optimizer: CriticOptimizer = CriticOptimizer()
+    critic_optimizer: CriticOptimizer = section()
     """Optimizer of the critic."""
-    ema: Stage2Ema = Stage2Ema()
+    ema: Stage2Ema = section()
     """The running average of the student."""
