@@ -67,7 +67,9 @@ def infer(
         layout,
         launcher,
         command="infer",
-        opening=lambda at, token: write_launch(at, resolved, launch={"token": token}),
+        opening=lambda at, token: write_launch(
+            at, resolved, launch={"token": token, "numerics": numerics}
+        ),
         resuming=resume,
         view=progress.show,
     )
