@@ -60,7 +60,7 @@ class Backbone(Protocol):
     time: TimeCoordinate
 
     def build(self, *, device: torch.device | str, seed: int) -> nn.Module:
-        """A transformer on `device` (`meta` allocates nothing), drawn from generators keyed by `seed`."""
+        """A transformer on `device` (`meta` allocates nothing), keyed by `seed`."""
         ...
 
     def load(self, module: nn.Module, path: Path, *, weights: str) -> CoverageReport:

@@ -1,4 +1,4 @@
-"""Keyed randomness: a draw comes from a generator made from what it is for, not from a shared stream.
+"""Keyed randomness: a draw comes from a generator made for it, never from a shared stream.
 
 Source: design D4. No world size, rank, worker or accumulation count may enter a key, so equal
 global batches see equal draws on any topology.

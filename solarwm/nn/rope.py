@@ -1,6 +1,6 @@
 """Three-axis rotary positions: tables once a geometry, fp32 pairs rounded from float64.
 
-Shapes: B batch, L tokens, H heads, D head width, P = D / 2 rotated pairs (2i, 2i + 1).
+Shapes: B batch, L tokens, D width of all heads, P rotated pairs (2i, 2i + 1) of one head.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def axis_pairs(head_dim: int) -> tuple[int, int, int]:
 
 
 def rotation_table(slots: tuple[int, ...], height: int, width: int, head_dim: int) -> Tensor:
-    """Complex64 [L,1,P] factors of tokens in (slot, row, column) order, on the CPU.
+    """Complex64 [L,P] factors of tokens in (slot, row, column) order, on the CPU.
 
     Each axis has its own frequencies BASE^(-i / pairs of that axis), i = 0, 1, ..., in float64.
     """
@@ -44,7 +44,7 @@ def rotation_table(slots: tuple[int, ...], height: int, width: int, head_dim: in
         dim=-1,
     ).reshape(-1, head_dim // 2)
     pairs = torch.stack([angle.cos(), angle.sin()], dim=-1).float()
-    return torch.view_as_complex(pairs)[:, None, :]
+    return torch.view_as_complex(pairs)
 
 
 @lru_cache(maxsize=64)
@@ -55,7 +55,7 @@ def cached_table(
     return rotation_table(slots, height, width, head_dim).to(device)
 
 
-def rotate(x_BLHD: Tensor, table_L1P: Tensor) -> Tensor:
-    """`x` with every pair turned by its token's angles, in the dtype of `x` (fp32 inside)."""
-    pairs = torch.view_as_complex(x_BLHD.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * table_L1P).flatten(-2).to(x_BLHD.dtype)
+def rotate(x_BLD: Tensor, table_LP: Tensor) -> Tensor:
+    """Every pair of `x` turned by its token's angles; D is the heads side by side, 2 P each. fp32."""
+    pairs = torch.view_as_complex(x_BLD.unflatten(-1, (-1, table_LP.shape[-1], 2)))
+    return torch.view_as_real(pairs * table_LP[:, None]).flatten(-3)

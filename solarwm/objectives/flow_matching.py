@@ -18,6 +18,7 @@ from torch import Tensor
 
 from solarwm.data.tensors import LatentBatch
 from solarwm.errors.types import SolarError
+from solarwm.nn.precision import widened
 from solarwm.nn.random import keyed_generator
 from solarwm.objectives.image_condition import keyed_drops
 from solarwm.objectives.schedules import TimeTable, time_table
@@ -31,13 +32,13 @@ PER_BLOCK = "per_block"
 def interpolate(clean_BFCHW: Tensor, noise_BFCHW: Tensor, sigma_BF: Tensor) -> Tensor:
     """(1 - sigma) x0 + sigma eps in fp32, back in the dtype of `clean`."""
     sigma = sigma_BF[..., None, None, None].float()
-    mixed = (1 - sigma) * clean_BFCHW.float() + sigma * noise_BFCHW.float()
+    mixed = (1 - sigma) * widened(clean_BFCHW) + sigma * widened(noise_BFCHW)
     return mixed.to(clean_BFCHW.dtype)
 
 
 def velocity_target(clean_BFCHW: Tensor, noise_BFCHW: Tensor) -> Tensor:
     """eps - x0, subtracted in the latent dtype, then fp32."""
-    return (noise_BFCHW - clean_BFCHW).float()
+    return widened(noise_BFCHW - clean_BFCHW)
 
 
 def clean_from_velocity(x_BFCHW: Tensor, velocity_BFCHW: Tensor, sigma_BF: Tensor) -> Tensor:
@@ -51,7 +52,7 @@ def squared_error(
 ) -> tuple[Tensor, Tensor]:
     """(sum of M w d^2, sum of M) a sample, fp32 [B]; what is masked out is never squared."""
     mask = mask_BF[..., None, None, None].expand_as(prediction_BFCHW)
-    difference = prediction_BFCHW.float() - target_BFCHW.float()
+    difference = widened(prediction_BFCHW) - widened(target_BFCHW)
     difference = torch.where(mask, difference, torch.zeros_like(difference))
     error_BF = difference.square().flatten(2).sum(-1) * weight_BF.float()
     return error_BF.sum(-1), mask.flatten(1).sum(-1).float()

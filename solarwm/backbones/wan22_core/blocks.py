@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from solarwm.nn.attention import attend
 from solarwm.nn.camera_attention import CameraMatrices, transform
-from solarwm.nn.norms import gated, layer_norm, modulated, rms_norm
+from solarwm.nn.norms import gated, layer_norm, modulated, norm_rotate, rms_norm
 from solarwm.nn.packed import pack, project
-from solarwm.nn.rope import rotate
+from solarwm.nn.precision import widened
 
 EPS = 1e-6
 
@@ -25,7 +25,7 @@ class TokenLayout:
     """Where the tokens sit: what every block of one forward shares."""
 
     frames: int
-    rotation_L1P: Tensor
+    rotation_LP: Tensor
     """Complex rotary factors."""
     camera: CameraMatrices | None
 
@@ -60,12 +60,9 @@ class SelfAttention(nn.Module):
         """Attention output [B,L,D] before the gate."""
         heads = (self.num_heads, -1)
         q, k, v = project((self.q, self.k, self.v), x_BLD)
-        q_BLHW = rotate(
-            rms_norm(q, self.norm_q.weight, EPS).unflatten(-1, heads), layout.rotation_L1P
-        )
-        k_BLHW = rotate(
-            rms_norm(k, self.norm_k.weight, EPS).unflatten(-1, heads), layout.rotation_L1P
-        )
+        q = norm_rotate(q, self.norm_q.weight, EPS, layout.rotation_LP)
+        k = norm_rotate(k, self.norm_k.weight, EPS, layout.rotation_LP)
+        q_BLHW, k_BLHW = q.unflatten(-1, heads), k.unflatten(-1, heads)
         v_BLHW = v.unflatten(-1, heads)
         camera = layout.camera
         if camera is None:
@@ -127,7 +124,7 @@ class WanBlock(nn.Module):
         self, x_BLD: Tensor, six_BF6D: Tensor, text_BTD: Tensor, layout: TokenLayout
     ) -> Tensor:
         """The tokens after this block; `six` is the shared time projection, fp32."""
-        rows = (self.modulation.float()[:, None] + six_BF6D).unsqueeze(3).unbind(2)
+        rows = (widened(self.modulation)[:, None] + six_BF6D).unsqueeze(3).unbind(2)
         shift1, scale1, gate1, shift2, scale2, gate2 = rows
         frames = (six_BF6D.shape[1], -1)
         x = x_BLD.unflatten(1, frames)
@@ -150,7 +147,7 @@ class Head(nn.Module):
 
     def forward(self, x_BLD: Tensor, time_BFD: Tensor) -> Tensor:
         """Patches [B,L,out_features]."""
-        rows = self.modulation.float()[:, None] + time_BFD.unsqueeze(2)
+        rows = widened(self.modulation)[:, None] + time_BFD.unsqueeze(2)
         shift, scale = rows.unsqueeze(3).unbind(2)
         x = x_BLD.unflatten(1, (time_BFD.shape[1], -1))
         return self.head(modulated(x, self.norm, shift, scale).flatten(1, 2))

@@ -22,6 +22,7 @@ from solarwm.backbones.wan22_core.blocks import (
     sinusoid,
 )
 from solarwm.nn.camera_attention import CameraMatrices
+from solarwm.nn.precision import widened
 from solarwm.nn.random import keyed_generator
 from solarwm.nn.rope import cached_table
 from solarwm.routes.spec import ModelDims
@@ -61,7 +62,7 @@ class WanTransformer(nn.Module):
         text_BTD: Tensor,
         camera: CameraMatrices | None = None,
     ) -> Tensor:
-        """Predicted velocity [B,F,C,H,W] in fp32. `time` is the native 0..1000, never rounded."""
+        """Predicted velocity [B,F,C,H,W] in fp32 or wider. `time` is the native 0..1000, never rounded."""
         frames, height, width = self._grid(latents_BFCHW)
         x = self.embed_patches(latents_BFCHW)
         time_BFD = self.embed_time(time_BF)
@@ -69,7 +70,7 @@ class WanTransformer(nn.Module):
         text = self.embed_text(text_BTD).to(x.dtype)
         layout = TokenLayout(
             frames=frames,
-            rotation_L1P=cached_table(
+            rotation_LP=cached_table(
                 tuple(range(frames)), height, width, self.dims.head_dim, x.device
             ),
             camera=camera,
@@ -94,12 +95,12 @@ class WanTransformer(nn.Module):
     def embed_time(self, time_BF: Tensor) -> Tensor:
         """Time vectors [B,F,D] in fp32 from native times."""
         waves = sinusoid(time_BF, self.dims.freq_dim)
-        return self.time_embedding(waves.to(_dtype(self.time_embedding))).float()
+        return widened(self.time_embedding(waves.to(_dtype(self.time_embedding))))
 
     def project_time(self, time_BFD: Tensor) -> Tensor:
         """The six modulation rows [B,F,6,D] every block starts from, fp32."""
         rows = self.time_projection(time_BFD.to(_dtype(self.time_projection)))
-        return rows.float().unflatten(-1, (6, -1))
+        return widened(rows).unflatten(-1, (6, -1))
 
     def embed_text(self, text_BTD: Tensor) -> Tensor:
         """Text states padded with zero rows to the text length and mapped to the model width."""
@@ -114,7 +115,7 @@ class WanTransformer(nn.Module):
     def unpatch(self, patches_BLP: Tensor, frames: int, height: int, width: int) -> Tensor:
         """Patches (row, column, channel fastest) back to [B,F,C,H,W], fp32."""
         _, patch_h, patch_w = self.dims.patch
-        x = patches_BLP.float().view(
+        x = widened(patches_BLP).view(
             -1, frames, height, width, patch_h, patch_w, self.dims.out_channels
         )
         return x.permute(0, 1, 6, 2, 4, 3, 5).reshape(
