@@ -140,13 +140,12 @@ def num_frames_of(row: Row, manifest: Mapping[str, Any]) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _plan(
-    row: Row, manifest: Mapping[str, Any], start_frame: int, frames: int, fps: float
-) -> tuple[tuple[int, ...], float]:
+def source_fps_of(row: Row, manifest: Mapping[str, Any]) -> float:
+    """Frames per second of the source by row and manifest, which must agree; 0 if unknown."""
     told = _video(manifest).get("fps")
-    manifest_fps = (
-        float(told) if isinstance(told, int | float) and not isinstance(told, bool) else 0.0
-    )
+    manifest_fps = 0.0
+    if isinstance(told, int | float) and not isinstance(told, bool) and told > 0:
+        manifest_fps = float(told)
     if row.fps > 0 and manifest_fps > 0 and abs(row.fps - manifest_fps) > 1e-3:
         raise _fault(
             "index.bad-field",
@@ -154,7 +153,13 @@ def _plan(
             "fps of the row and of the manifest differ",
             f"{row.fps:g} and {manifest_fps:g}",
         )
-    source_fps = row.fps or manifest_fps
+    return row.fps or manifest_fps
+
+
+def _plan(
+    row: Row, manifest: Mapping[str, Any], start_frame: int, frames: int, fps: float
+) -> tuple[tuple[int, ...], float]:
+    source_fps = source_fps_of(row, manifest)
     offsets = frame_offsets(frames, source_fps=source_fps, output_fps=fps)
     indices = tuple(start_frame + offset for offset in offsets)
     found = num_frames_of(row, manifest)

@@ -72,6 +72,7 @@ def scan_tar(descriptor: int, shard: str) -> dict[str, Member]:
                 offset,
             )
         if not header.strip(b"\0"):
+            _refuse_ragged(source)
             return members
         kind = header[156:157]
         size = _checked_size(source, header, offset)
@@ -142,6 +143,16 @@ def _refuse_foreign(source: _Source) -> None:
             f"it starts with {head.lstrip()[:24].decode('ascii', 'replace')!r}; "
             "the download returned an error page",
             0,
+        )
+
+
+def _refuse_ragged(source: _Source) -> None:
+    if source.size % BLOCK:
+        raise source.fault(
+            "shard.truncated",
+            "the shard is cut off in its end-of-archive padding",
+            f"{source.size} bytes are no whole number of {BLOCK}-byte blocks",
+            source.size,
         )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from solarwm.errors.types import SolarError
 
@@ -29,50 +29,25 @@ def decode_frames(
     `indices` ascend and may repeat. Raises SolarError (exit 3) `video.undecodable`,
     `video.too-few-frames` or `video.timeout`, each naming the sample.
     """
-    import av
     import numpy as np
-    from av.error import FFmpegError
 
     deadline = clock() + timeout_s
     last = indices[-1]
     wanted = set(indices)
     kept: dict[int, NDArray[np.uint8]] = {}
     count = 0
-    try:
-        with av.open(io.BytesIO(data), mode="r") as container:
-            if not container.streams.video:
-                raise _fault("video.undecodable", "the video has no picture stream", sample_id)
-            stream = container.streams.video[0]
-            stream.thread_type = "NONE"
-            for frame in container.decode(stream):
-                if frame.is_corrupt:
-                    raise _fault(
-                        "video.undecodable",
-                        "a frame of the video is damaged",
-                        sample_id,
-                        why=f"frame {count}",
-                    )
-                if count in wanted:
-                    kept[count] = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
-                count += 1
-                if count > last:
-                    break
-                if clock() > deadline:
-                    raise _fault(
-                        "video.timeout",
-                        "decoding the video took too long",
-                        sample_id,
-                        why=f"{count} of {last + 1} frames in {timeout_s:g} s",
-                    )
-    except FFmpegError as error:
-        raise _fault(
-            "video.undecodable",
-            "the video cannot be decoded",
-            sample_id,
-            why=f"{error.strerror or type(error).__name__} after frame {count - 1}"
-            if count
-            else str(error.strerror),
-        ) from None
+    for count, frame in enumerate(_decoded(data, sample_id), start=1):
+        if count - 1 in wanted:
+            kept[count - 1] = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+        if count > last:
+            break
+        if clock() > deadline:
+            raise _fault(
+                "video.timeout",
+                "decoding the video took too long",
+                sample_id,
+                why=f"{count} of {last + 1} frames in {timeout_s:g} s",
+            )
     if count <= last:
         raise SolarError(
             "video.too-few-frames",
@@ -89,6 +64,47 @@ def decode_frames(
     if any(frame.shape != frames[0].shape for frame in frames):
         raise _fault("video.undecodable", "the picture size changes within the video", sample_id)
     return np.stack(frames)
+
+
+def count_frames(data: bytes, *, sample_id: str) -> int:
+    """How many frames can be decoded; SolarError `video.undecodable` for a damaged video."""
+    return sum(1 for _ in _decoded(data, sample_id))
+
+
+def _decoded(data: bytes, sample_id: str) -> Iterator[Any]:
+    """The frames one by one, single threaded."""
+    try:
+        import av
+        from av.error import FFmpegError
+    except ImportError as error:
+        raise SolarError(
+            "data.extra-missing",
+            "PyAV is needed to decode video",
+            why=str(error),
+            fixes=["pip install 'solarwm[data]'"],
+        ) from None
+    count = 0
+    try:
+        with av.open(io.BytesIO(data), mode="r") as container:
+            if not container.streams.video:
+                raise _fault("video.undecodable", "the video has no picture stream", sample_id)
+            stream = container.streams.video[0]
+            stream.thread_type = "NONE"
+            for count, frame in enumerate(container.decode(stream), start=1):
+                if frame.is_corrupt:
+                    raise _fault(
+                        "video.undecodable",
+                        "a frame of the video is damaged",
+                        sample_id,
+                        why=f"frame {count - 1}",
+                    )
+                yield frame
+    except FFmpegError as error:
+        said = error.strerror or type(error).__name__
+        why = f"{said} after {count} frames" if count else said
+        raise _fault(
+            "video.undecodable", "the video cannot be decoded", sample_id, why=why
+        ) from None
 
 
 def _fault(code: str, headline: str, sample_id: str, *, why: str = "") -> SolarError:

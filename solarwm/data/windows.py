@@ -30,6 +30,19 @@ def frame_offsets(
     return tuple(offsets)
 
 
+def retimed_frames(num_frames: int, *, source_fps: float = 0.0, output_fps: float = 0.0) -> int:
+    """How many frames at the output rate a source of `num_frames` frames yields."""
+    if output_fps <= 0 or source_fps <= 0 or source_fps == output_fps:
+        return num_frames
+    ratio = source_fps / output_fps
+    count = int(num_frames / ratio)
+    while round(count * ratio) < num_frames:
+        count += 1
+    while count and round((count - 1) * ratio) >= num_frames:
+        count -= 1
+    return count
+
+
 def windows_81(num_frames: int) -> tuple[int, ...]:
     """Starts of the 81-frame windows of a source clip."""
     count = max(1, (num_frames - 1 + 40) // 80)
