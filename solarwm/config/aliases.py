@@ -10,13 +10,25 @@ from solarwm.config.binding import key_of, nested
 from solarwm.config.document import Document, Path, dotted
 
 ALIASES: dict[str, str] = {
-    "gradient_accumulation_steps": "grad_accum",
-    "learning_rate": "lr",
+    "cache_mode": "self_gradient_forcing_cache_mode",
+    "consistency_ratio": "anyflow_consistency_ratio",
+    "deltatime_type": "anyflow_deltatime_type",
+    "diffusion_ratio": "anyflow_diffusion_ratio",
     "epsilon": "eps",
+    "finite_difference_epsilon": "anyflow_epsilon",
+    "gradient_accumulation_steps": "grad_accum",
     "gradient_clip": "grad_clip",
-    "max_relative_translation": "max_rel_translation",
+    "learning_rate": "lr",
+    "match_context": "self_gradient_forcing_match_context",
     "max_camera_absolute_value": "max_camera_abs",
+    "max_relative_translation": "max_rel_translation",
+    "save_every_steps": "save_every",
+    "sharding_strategy": "strategy",
+    "update_every_steps": "update_every",
+    "validate_every_steps": "validate_every",
+    "weight_type": "anyflow_weight_type",
 }
+"""Published spelling -> canonical key, wherever a section has the canonical key."""
 
 
 def rename(document: Document, model: type[BaseModel]) -> None:

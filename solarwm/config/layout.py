@@ -17,13 +17,10 @@ def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
     override = _int(values, ("runtime", "max_steps_override"), 0)
     training = values.get("action") == "train"
     passes = get(values, "validation", "passes")
-    has_cadence = isinstance(runtime, dict) and "save_every" in runtime
-    save_path = ("runtime", "save_every") if has_cadence else ("checkpoint", "save_every_steps")
-    validate_path = (
-        ("runtime", "validate_every")
-        if isinstance(runtime, dict) and "validate_every" in runtime
-        else ("validation", "validate_every_steps")
-    )
+    home = isinstance(runtime, dict) and "save_every" in runtime
+    save_path = ("runtime" if home else "checkpoint", "save_every")
+    home = isinstance(runtime, dict) and "validate_every" in runtime
+    validate_path = ("runtime" if home else "validation", "validate_every")
     preencode = values.get("action") == "preencode"
     return Inputs(
         world_size=_int(values, ("distributed", "world_size"), 1),

@@ -43,21 +43,27 @@ def _row(key: str, model: str, *frames: int) -> Route:
         frames=frames,
         roles=("student", "teacher", "critic") if distilled else ("student",),
         backbone_spec=f"{room}.spec:SPEC",
-        config_model=f"{room}.config:{model}",
+        config_model=f"{room}.{model}",
         objective_factory=_FACTORIES[rule],
     )
 
 
 ROUTES: tuple[Route, ...] = (
-    _row("wan22_ti2v_5b:stage0p5:bidirectional:flow_matching", "Stage0p5Run", 81, 153),
-    _row("wan22_ti2v_5b:stage1:teacher_forcing:flow_matching", "Stage1Run", 81),
-    _row("wan22_ti2v_5b:stage1:teacher_forcing:anyflow_forward_map:v1_5", "Stage1AnyFlowRun", 81),
-    _row("wan22_ti2v_5b:stage2:self_gradient_forcing:flow_matching", "Stage2Run", 81),
-    _row("wan22_i2v_a14b:stage0p5:bidirectional:flow_matching", "Stage0p5Run", 81, 153),
-    _row("ltx25_video:stage0p5:bidirectional:native_rectified_flow", "Stage0p5Run", 153),
-    _row("minimax_h3:stage0p5:bidirectional:flow_matching", "Stage0p5Run", 158),
-    _row("minimax_h3:stage1:teacher_forcing:anyflow_forward_map:v1_5", "Stage1AnyFlowRun", 158),
-    _row("minimax_h3:stage2:self_gradient_forcing:flow_matching", "Stage2Run", 158),
+    _row("wan22_ti2v_5b:stage0p5:bidirectional:flow_matching", "config:Stage0p5Run", 81, 153),
+    _row("wan22_ti2v_5b:stage1:teacher_forcing:flow_matching", "causal_config:Stage1Run", 81),
+    _row(
+        "wan22_ti2v_5b:stage1:teacher_forcing:anyflow_forward_map:v1_5",
+        "causal_config:Stage1AnyFlowRun",
+        81,
+    ),
+    _row("wan22_ti2v_5b:stage2:self_gradient_forcing:flow_matching", "causal_config:Stage2Run", 81),
+    _row("wan22_i2v_a14b:stage0p5:bidirectional:flow_matching", "config:Stage0p5Run", 81, 153),
+    _row("ltx25_video:stage0p5:bidirectional:native_rectified_flow", "config:Stage0p5Run", 153),
+    _row("minimax_h3:stage0p5:bidirectional:flow_matching", "config:Stage0p5Run", 158),
+    _row(
+        "minimax_h3:stage1:teacher_forcing:anyflow_forward_map:v1_5", "config:Stage1AnyFlowRun", 158
+    ),
+    _row("minimax_h3:stage2:self_gradient_forcing:flow_matching", "config:Stage2Run", 158),
 )
 
 

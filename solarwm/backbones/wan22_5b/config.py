@@ -7,9 +7,7 @@ from typing import Annotated, Literal
 from solarwm.backbones.wan22_core.data_section import WanData, WanPreencodeData
 from solarwm.backbones.wan22_core.model_section import (
     WanAssetsModel,
-    WanCausalModel,
     WanModel,
-    WanStage2Model,
 )
 from solarwm.backbones.wan22_core.rules import rules
 from solarwm.backbones.wan22_core.run_sections import (
@@ -21,9 +19,6 @@ from solarwm.backbones.wan22_core.run_sections import (
 )
 from solarwm.backbones.wan22_core.train_section import (
     Stage0p5Train,
-    Stage1AnyFlowTrain,
-    Stage1Train,
-    Stage2Train,
 )
 from solarwm.config.marks import Format
 from solarwm.config.runtime_section import CadenceRuntime
@@ -31,12 +26,12 @@ from solarwm.config.sections import PreencodeRun as PreencodeBase
 from solarwm.config.sections import RunConfig
 from solarwm.config.strict import section
 
-__all__ = ["PreencodeRun", "Stage0p5Run", "Stage1AnyFlowRun", "Stage1Run", "Stage2Run", "rules"]
+__all__ = ["PreencodeRun", "Stage0p5Run", "rules"]
 
 Family = Literal["wan22_ti2v_5b"]
 Size = Literal["released", "tiny", "small"]
-_NAME = "Wan2.2-TI2V-5B-Camera"
-Name = Annotated[str, Format(value=_NAME)]
+NAME = "Wan2.2-TI2V-5B-Camera"
+Name = Annotated[str, Format(value=NAME)]
 
 
 class Stage0p5Model(WanModel):
@@ -46,29 +41,7 @@ class Stage0p5Model(WanModel):
     """Backbone family."""
     profile: Size = "released"
     """`released`, or `tiny` (128 wide) and `small` (192 wide) for a CPU."""
-    name: Name = _NAME
-    """Name of the model."""
-
-
-class CausalModel(WanCausalModel):
-    """Stage1 of the 5B model."""
-
-    family: Family
-    """Backbone family."""
-    profile: Size = "released"
-    """`released`, or `tiny` (128 wide) and `small` (192 wide) for a CPU."""
-    name: Name = _NAME
-    """Name of the model."""
-
-
-class Stage2Model(WanStage2Model):
-    """Stage2 of the 5B model."""
-
-    family: Family
-    """Backbone family."""
-    profile: Size = "released"
-    """`released`, or `tiny` (128 wide) and `small` (192 wide) for a CPU."""
-    name: Name = _NAME
+    name: Name = NAME
     """Name of the model."""
 
 
@@ -105,33 +78,6 @@ class Stage0p5Run(WanRun):
     """Backbone."""
     train: Stage0p5Train = section()
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-
-
-class Stage1Run(WanRun):
-    """Teacher-forced flow matching: training and generation."""
-
-    model: CausalModel
-    """Backbone."""
-    train: Stage1Train = section()
-    """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-
-
-class Stage1AnyFlowRun(WanRun):
-    """Teacher-forced AnyFlow: training and generation."""
-
-    model: CausalModel
-    """Backbone."""
-    train: Stage1AnyFlowTrain = section()
-    """Training rule, batch, optimizer; the batch is provenance for `infer`."""
-
-
-class Stage2Run(WanRun):
-    """Self-gradient forcing: training and generation."""
-
-    model: Stage2Model
-    """Backbone."""
-    train: Stage2Train
-    """Training rule, batch, optimizers; the batch is provenance for `infer`."""
 
 
 class PreencodeRun(PreencodeBase):

@@ -96,14 +96,25 @@ class WanData(WanClips):
     preencode_schema: Annotated[str | None, Format(by=data_schema)] = None
     """Latent format of preencoded data; fixes all shapes."""
     preencode_window_assignment: Annotated[
-        Literal["deterministic_hash_v1", "materialized_index_v1"] | None, Derived(by=window_assignment)
+        Literal["deterministic_hash_v1", "materialized_index_v1"] | None,
+        Derived(by=window_assignment),
     ] = None
     """How windows of long sources were chosen; preencoded data only."""
-    latent_dtype: Annotated[Dtype, Recipe(by=derived.by_profile(released="bfloat16", other="float32"))] = "bfloat16"
+    latent_dtype: Annotated[
+        Dtype, Recipe(by=derived.by_profile(released="bfloat16", other="float32"))
+    ] = "bfloat16"
     """Number type of latents."""
-    latent_shape: Annotated[Listed[PositiveInt], Architecture(by=derived.latent_shape)] = (21, 48, 30, 54)
+    latent_shape: Annotated[Listed[PositiveInt], Architecture(by=derived.latent_shape)] = (
+        21,
+        48,
+        30,
+        54,
+    )
     """[latent frames, channels, rows, columns]."""
-    prompt_shape: Annotated[Listed[PositiveInt], Architecture(by=derived.prompt_shape)] = (512, 4096)
+    prompt_shape: Annotated[Listed[PositiveInt], Architecture(by=derived.prompt_shape)] = (
+        512,
+        4096,
+    )
     """[text tokens, text channels]."""
     caption_source: Annotated[str, Format(value="frozen")] = "frozen"
     """Captions as they stand in the index."""
@@ -122,7 +133,12 @@ class WanData(WanClips):
 class WanImageData(WanData):
     """Data of the image-to-video family, whose condition has its own channels."""
 
-    i2v_y_shape: Annotated[Listed[PositiveInt], Architecture(by=image_condition_shape)] = (21, 20, 60, 104)
+    i2v_y_shape: Annotated[Listed[PositiveInt], Architecture(by=image_condition_shape)] = (
+        21,
+        20,
+        60,
+        104,
+    )
     """[latent frames, mask and image channels, rows, columns]."""
 
 
