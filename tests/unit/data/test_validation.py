@@ -27,7 +27,7 @@ def timed(world, key: str, frames: int, fps: float) -> tuple[dict, dict]:
     members = world.members(
         key,
         **{
-            "camera.npz": world.npz(c2w=world.track(frames) * 1),
+            "camera.npz": world.npz(c2w=world.track(1).repeat(frames, axis=0)),
             "manifest.json": json.dumps(manifest).encode(),
         },
     )
