@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
-
 from solarwm.config import derived
 from solarwm.config.marks import Architecture, Facts, Format, Location, Recipe
 from solarwm.config.sections import CheckpointSection, PassSection, RunConfig, ValidationSection
@@ -17,22 +15,20 @@ from solarwm.config.strict import (
     NonNegative,
     PositiveInt,
     Section,
+    Weights,
     section,
 )
-from solarwm.config.training_sections import EmaSection, FsdpSection, OptimizerSection
+from solarwm.config.training_sections import (
+    AverageSection,
+    OptimizerSection,
+    ShardingSection,
+    Strategy,
+)
 
 
 def compute_dtype(facts: Facts) -> Any:
     """bfloat16 as published, float32 in the small profiles."""
     return "bfloat16" if facts.released else "float32"
-
-
-def _named_pass(value: Any) -> Any:
-    return {"name": value, "weights": value} if isinstance(value, str) else value
-
-
-NamedPass = Annotated[PassSection, BeforeValidator(_named_pass)]
-"""A validation pass; the text `live` or `ema` stands for the pass of that name and weights."""
 
 
 class AdapterSection(Section):
@@ -69,14 +65,14 @@ class MasterOptimizer(OptimizerSection):
     """Steps of linear learning-rate warm-up."""
 
 
-class AdapterFsdp(FsdpSection):
+class AdapterFsdp(ShardingSection):
     """Sharding of the frozen base; adapters are replicated."""
 
-    strategy: Annotated[
-        Literal["none", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"],
+    sharding_strategy: Annotated[
+        Strategy,
         Recipe(by=derived.by_profile(released="FULL_SHARD", other="none")),
     ] = "FULL_SHARD"
-    """`none` and `NO_SHARD` replicate the weights; `HYBRID_SHARD` shards inside a node and replicates across."""
+    """How weights are spread: replicated, sharded everywhere, or sharded inside a node."""
     preserve_checkpoint_dtype: Annotated[bool, Recipe(value=True)] = True
     """Keep the number type of every tensor of the base."""
     param_dtype: Annotated[Dtype | None, Recipe(value=None)] = None
@@ -84,14 +80,36 @@ class AdapterFsdp(FsdpSection):
     buffer_dtype: Annotated[Dtype | None, Recipe(value=None)] = None
     """Number type of buffers; null = as stored."""
 
+    @property
+    def strategy(self) -> str:
+        """How weights are spread, as Wan configs say it."""
+        return self.sharding_strategy
 
-class AdapterEma(EmaSection):
+    @property
+    def cast_root_forward_inputs(self) -> bool:
+        """Inputs of the root module keep their number type."""
+        return False
+
+
+class AdapterEma(AverageSection):
     """The running average of the adapter."""
 
     decay: Annotated[Fraction, Recipe(value=0.999)] = 0.999
     """Share of the old average kept at each update."""
+    update_every_steps: Annotated[PositiveInt, Recipe(value=1)] = 1
+    """Optimizer steps between updates."""
     trainable_only: Annotated[bool, Format(value=True)] = True
     """Only trained weights are averaged; the base is frozen."""
+
+    @property
+    def update_every(self) -> int:
+        """Optimizer steps between updates, as Wan configs say it."""
+        return self.update_every_steps
+
+    @property
+    def warmup_steps(self) -> int:
+        """The average starts at once."""
+        return 0
 
 
 class SteppedValidation(ValidationSection):
@@ -99,16 +117,24 @@ class SteppedValidation(ValidationSection):
 
     smoke_step: Count = 0
     """One early step at which to validate. 0 = none."""
-    validate_every: Count = 0
+    validate_every_steps: Count = 0
     """Optimizer steps between validations. 0 = off."""
-    passes: Listed[NamedPass] = ()
+    passes: Listed[Weights | PassSection] = ()
     """Passes: `live`, `ema`, or `{name, weights, camera}`."""
+
+    @property
+    def named_passes(self) -> tuple[PassSection, ...]:
+        """The passes, each as a section."""
+        return tuple(
+            PassSection(name=item, weights=item) if isinstance(item, str) else item
+            for item in self.passes
+        )
 
 
 class SteppedCheckpoint(CheckpointSection):
     """Checkpoints with their cadence and the running average they hold."""
 
-    save_every: Count = 500
+    save_every_steps: Count = 500
     """Optimizer steps between checkpoints. 0 = off."""
     save_optimizer: bool = True
     """Keep optimizer state; without it a run cannot be resumed."""
@@ -129,15 +155,15 @@ class AdapterRun(RunConfig):
     @property
     def save_every(self) -> int:
         """Optimizer steps between checkpoints, 0 = off."""
-        return self.checkpoint.save_every
+        return self.checkpoint.save_every_steps
 
     @property
     def validate_every(self) -> int:
         """Optimizer steps between validations, 0 = off."""
-        return self.validation.validate_every
+        return self.validation.validate_every_steps
 
     @property
-    def ema(self) -> EmaSection:
+    def ema(self) -> AverageSection:
         """The running average of the student."""
         return self.checkpoint.ema
 

@@ -11,6 +11,7 @@ from solarwm.config.document import Document, Path, dotted
 
 ALIASES: dict[str, str] = {
     "cache_mode": "self_gradient_forcing_cache_mode",
+    "camera_translation_transform": "expected_camera_translation_transform",
     "consistency_ratio": "anyflow_consistency_ratio",
     "deltatime_type": "anyflow_deltatime_type",
     "diffusion_ratio": "anyflow_diffusion_ratio",

@@ -1,4 +1,5 @@
-"""Reads the marks of the models: fills derived values, finds binding values that differ, notes deviations."""
+"""Reads the marks of the models: fills derived values, finds binding values that differ, notes
+deviations."""
 
 from __future__ import annotations
 
@@ -65,8 +66,8 @@ def locations(model: type[BaseModel]) -> dict[str, Location]:
 def fill(model: type[BaseModel], plain: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     """A copy of `plain` with every absent key added whose value is worked out from the facts.
 
-    Sections that are absent are added only where something in them is worked out. Values of a wrong shape
-    are left for validation to report.
+    Absent sections are added only where something in them is worked out. Values of a wrong
+    shape are left for validation to report.
     """
     result: dict[str, Any] = dict(plain)
     for name, info in model.model_fields.items():
@@ -81,7 +82,9 @@ def fill(model: type[BaseModel], plain: Mapping[str, Any], facts: Facts) -> dict
             continue
         value = result.get(key)
         if many and isinstance(value, Sequence) and not isinstance(value, str):
-            result[key] = [fill(inner, item, facts) if isinstance(item, Mapping) else item for item in value]
+            result[key] = [
+                fill(inner, item, facts) if isinstance(item, Mapping) else item for item in value
+            ]
         elif isinstance(value, Mapping):
             result[key] = fill(inner, value, facts)
         elif key not in result and not many and _has_default_section(info):
@@ -118,7 +121,9 @@ def deviations(model: type[BaseModel], written: Mapping[str, Any], facts: Facts)
         expected = mark.expected(facts) if isinstance(mark, Recipe) else UNKNOWN
         if expected is not UNKNOWN and not same(value, expected):
             dotted = Finding(path=path, code="", message="").dotted
-            notes.append(f"{dotted} is {_shown(value)}; the published recipe has {_shown(expected)}")
+            notes.append(
+                f"{dotted} is {_shown(value)}; the published recipe has {_shown(expected)}"
+            )
     return notes
 
 
@@ -149,14 +154,23 @@ def _written(
         inner, many = nested(info.annotation)
         if inner is not None and isinstance(value, Mapping):
             yield from _written(inner, value, here)
-        elif inner is not None and many and isinstance(value, Sequence) and not isinstance(value, str):
+        elif (
+            inner is not None
+            and many
+            and isinstance(value, Sequence)
+            and not isinstance(value, str)
+        ):
             for index, item in enumerate(value):
                 if isinstance(item, Mapping):
                     yield from _written(inner, item, (*here, index))
 
 
 def _contradiction(path: Path, value: Any, expected: Any, mark: Mark, facts: Facts) -> Finding:
-    kind = "a format constant" if isinstance(mark, Format) else f"fixed by profile {facts.profile.name!r}"
+    kind = (
+        "a format constant"
+        if isinstance(mark, Format)
+        else f"fixed by profile {facts.profile.name!r}"
+    )
     dotted = Finding(path=path, code="", message="").dotted
     return Finding(
         path=path,

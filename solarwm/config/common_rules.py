@@ -64,7 +64,10 @@ def transport_faults(data: DataSection) -> Iterator[Finding]:
                 path=(*here, "root"),
                 code="config.value",
                 message="a gcs transport needs a gs:// root",
-                fixes=("--set data.transport.kind=local", "--set data.transport.root=gs://BUCKET/PREFIX"),
+                fixes=(
+                    "--set data.transport.kind=local",
+                    "--set data.transport.root=gs://BUCKET/PREFIX",
+                ),
             )
         missing = {"cache_dir": transport.cache_dir, "cache_max_gib": transport.cache_max_gib}
         for key, value in missing.items():
@@ -94,7 +97,7 @@ def pass_faults(config: RunBase) -> Iterator[Finding]:
     """Pass names that are not unique, and generation that has no pass."""
     validation = config.validation
     seen: set[str] = set()
-    for index, item in enumerate(validation.passes):
+    for index, item in enumerate(validation.named_passes):
         if item.name in seen:
             yield Finding(
                 path=("validation", "passes", index, "name"),
@@ -106,7 +109,10 @@ def pass_faults(config: RunBase) -> Iterator[Finding]:
         seen.add(item.name)
     wanted = config.action == "infer" or config.validate_every > 0
     if wanted and validation.sample_count > 0 and not validation.passes:
-        yield missing(("validation", "passes"), f"{validation.sample_count} samples are asked for, but by no pass")
+        yield missing(
+            ("validation", "passes"),
+            f"{validation.sample_count} samples are asked for, but by no pass",
+        )
 
 
 def base_faults(config: RunBase, profile: Profile, *keys: str) -> Iterator[Finding]:
@@ -115,7 +121,10 @@ def base_faults(config: RunBase, profile: Profile, *keys: str) -> Iterator[Findi
         return
     for key in keys:
         if getattr(config.model, key) is None:
-            yield missing(("model", key), "the published size has no weights of its own; a small profile needs none")
+            yield missing(
+                ("model", key),
+                "the published size has no weights of its own; a small profile needs none",
+            )
 
 
 def missing(path: tuple[str | int, ...], why: str) -> Finding:
@@ -142,6 +151,6 @@ def even_cases(config: RunBase) -> Iterator[Finding]:
             path=("validation", "sample_count"),
             code="config.value",
             message=f"validation.sample_count {count} is not a multiple of {ranks}",
-            why=f"{config.distributed.world_size} ranks in groups of {group} are {ranks} logical ranks, and each takes as many",
+            why=f"each of the {ranks} logical data-parallel ranks generates as many",
             fixes=tuple(f"--set validation.sample_count={value}" for value in near),
         )

@@ -113,11 +113,14 @@ _SEQUENCE_PARALLEL = {
 
 def sequence_parallel(facts: Facts) -> int:
     """Ranks that share one sample in the published recipe; 1 in the small profiles."""
+    if facts.released and facts.get("inference.length_policy") == "source":
+        return 8
     return _SEQUENCE_PARALLEL.get((facts.spec.family, facts.stage), 1) if facts.released else 1
 
 
 def frame_splits(facts: Facts) -> Any:
-    """Latent frames of each sequence-parallel rank: as even as whole frames allow, larger parts first."""
+    """Latent frames of each sequence-parallel rank: as even as whole frames allow, larger parts
+    first."""
     parts = facts.integer("distributed.sequence_parallel_size", sequence_parallel(facts))
     if facts.latents is None or parts < 1:
         return UNKNOWN

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A fault at a place in the config tree; the desk adds file and line and makes it a `SolarError`."""
+    """A fault at a place in the config tree; the desk adds file and line and makes it a
+    `SolarError`."""
 
     path: tuple[str | int, ...]
     """Keys from the root, as in `("validation", "passes", 0, "solver")`."""

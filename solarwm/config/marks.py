@@ -1,4 +1,5 @@
-"""How binding a config field is: marks carried in `Annotated[...]`, and the facts they are worked out from."""
+"""How binding a config field is: marks carried in `Annotated[...]`, and the facts they are worked
+out from."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ class _Unknown:
 
 
 UNKNOWN: Final = _Unknown()
-"""No expectation: the facts do not settle the value (an illegal frame count, a mark without a value)."""
+"""No expectation: the facts do not settle the value (an illegal frame count, a mark without a
+value)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a mark may look at: the backbone, the chosen profile, and the config as written (canonical spelling)."""
+    """What a mark may look at: the backbone, the chosen profile, and the config as written
+    (canonical spelling)."""
 
     spec: BackboneSpec
     profile: Profile
@@ -106,7 +109,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A published or derived value of a field: fixed (`value`), or worked out from the facts (`by`)."""
+    """A published or derived value of a field: fixed (`value`), or worked out from the facts
+    (`by`)."""
 
     value: Any = UNKNOWN
     by: Callable[[Facts], Any] | None = None
@@ -127,8 +131,8 @@ class Format(Mark):
 class Architecture(Mark):
     """A fact of the model or of its geometry: binds for `released`.
 
-    In the other profiles the value is filled in and must equal it when written, unless it is `adjustable`:
-    then the profile only gives the default.
+    In the other profiles the value is filled in and must equal it when written, unless it is
+    `adjustable`: then the profile only gives the default.
     """
 
     adjustable: bool = False
@@ -136,12 +140,14 @@ class Architecture(Mark):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(Mark):
-    """A choice of the published recipe: free within type and range; a written deviation becomes a note."""
+    """A choice of the published recipe: free within type and range; a written deviation becomes a
+    note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Mark):
-    """Worked out from other fields when left out; a written value is checked by the rules of the family."""
+    """Worked out from other fields when left out; a written value is checked by the rules of the
+    family."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

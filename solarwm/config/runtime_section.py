@@ -34,7 +34,8 @@ class RuntimeSection(Section):
     """Where a run writes, on what it runs, and how often it tells."""
 
     output_dir: Annotated[Text, Location()]
-    """Run directory. A relative path is kept as written and taken from the working directory at launch; `~` is expanded."""
+    """Run directory. A relative path is kept as written and taken from the working directory at
+    launch; `~` is expanded."""
     image: str | None = None
     """Container image the run is meant for, recorded in the launch manifest."""
     enforce_image: bool = False
@@ -55,7 +56,8 @@ class CadenceRuntime(RuntimeSection):
     """Runtime of the Wan families, which keep the save and validation cadence here."""
 
     compile_flex: bool = False
-    """Compile block-sparse attention. The published causal training runs need it; on a CPU leave it off."""
+    """Compile block-sparse attention. The published causal training runs need it; on a CPU leave it
+    off."""
     save_every: Count = 500
     """Optimizer steps between checkpoints. 0 = off."""
     validate_every: Count = 0

@@ -20,7 +20,7 @@ from solarwm.config.strict import (
     Text,
     section,
 )
-from solarwm.config.training_sections import EmaSection, TrainSection
+from solarwm.config.training_sections import AverageSection, TrainSection
 
 __all__ = [
     "ALIASES",
@@ -52,7 +52,8 @@ class ModelSection(Section):
     profile: str = "released"
     """Size of the model: `released`, or a small one that runs on a CPU."""
     numerics: Literal["auto", "published", "corrected"] = "auto"
-    """Rounding, keys of randomness and window slots: as published, or corrected. `auto` follows the checkpoint, else corrected."""
+    """Rounding, keys of randomness and window slots: as published, or corrected. `auto` follows the
+    checkpoint, else corrected."""
     camera_attention_mode: Annotated[str, Format(value="fused_prope", reason=_PARALLEL_MODE)] = (
         "fused_prope"
     )
@@ -84,13 +85,15 @@ class DataSection(Section):
     """Clips, captions and cameras: where they are and how they are cut."""
 
     order: Literal["published", "indexed"] = "published"
-    """`published` follows the published plan; `indexed` is a keyed permutation that depends on no worker or rank count."""
+    """`published` follows the published plan; `indexed` is a keyed permutation that depends on no
+    worker or rank count."""
     transport: TransportSection
     """Where shards are read from."""
     index_root: Annotated[str | None, Location(absolute=True)] = None
     """Directory (absolute) that index keys start from; null = the local transport root."""
     pixel_frames: Annotated[PositiveInt, Derived(by=derived.pixel_frames)] = 81
-    """Pixel frames of a clip; the route lists the published counts, small profiles take any the VAE allows."""
+    """Pixel frames of a clip; the route lists the published counts, small profiles take any the VAE
+    allows."""
     height: Annotated[PositiveInt, Architecture(by=derived.pixel_height, adjustable=True)] = 480
     """Pixel height of a clip."""
     width: Annotated[PositiveInt, Architecture(by=derived.pixel_width, adjustable=True)] = 864
@@ -134,7 +137,8 @@ class PassSection(Section):
     weights: Literal["live", "ema", "model"] = "live"
     """Weights that generate; `model` = the role named by the release (camera-length inference)."""
     camera: Literal["source", "inverse", "mirror", "frozen", "other"] = "source"
-    """Camera driven: the clip's own, its inverse, its mirror, one that never moves, or another clip's."""
+    """Camera driven: the clip's own, its inverse, its mirror, one that never moves, or another
+    clip's."""
 
 
 class ValidationSection(Section):
@@ -144,6 +148,11 @@ class ValidationSection(Section):
     """Held-out clips. 0 = off."""
     selection_seed: Annotated[Count, Recipe(value=42)] = 42
     """Seed that selects the clips."""
+
+    @property
+    def named_passes(self) -> tuple[PassSection, ...]:
+        """The passes, each as a section, whatever way the family writes them."""
+        return self.passes
 
 
 class CheckpointSection(Section):
@@ -200,7 +209,8 @@ class RunConfig(RunBase):
 
     @property
     def save_every(self) -> int:
-        """Optimizer steps between checkpoints, 0 = off; each family keeps it in its published section."""
+        """Optimizer steps between checkpoints, 0 = off; each family keeps it in its published
+        section."""
         return self.runtime.save_every
 
     @property
@@ -209,7 +219,7 @@ class RunConfig(RunBase):
         return self.runtime.validate_every
 
     @property
-    def ema(self) -> EmaSection:
+    def ema(self) -> AverageSection:
         """The running average of the student."""
         return self.train.ema
 

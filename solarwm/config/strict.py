@@ -11,7 +11,8 @@ Item = TypeVar("Item")
 
 
 class Section(BaseModel):
-    """One mapping of a config: frozen, no unknown keys, no text for numbers, no numbers for switches."""
+    """One mapping of a config: frozen, no unknown keys, no text for numbers, no numbers for
+    switches."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -46,7 +47,7 @@ def _relative_key(key: str) -> str:
     """A POSIX key below a root: no scheme, no backslash, no empty, `.` or `..` segment."""
     if "://" in key or "\\" in key or key.startswith("/"):
         raise ValueError(
-            "must be a relative POSIX key below the index root, such as recipes/train-index.jsonl.gz"
+            "must be a relative POSIX key below the index root, such as train-index.jsonl.gz"
         )
     if any(part in ("", ".", "..") for part in key.split("/")):
         raise ValueError("must not have empty, '.' or '..' segments")

@@ -19,6 +19,9 @@ from solarwm.config.strict import (
     section,
 )
 
+Strategy = Literal["none", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"]
+"""`none` and `NO_SHARD` replicate; `HYBRID_SHARD` shards inside a node, replicates across."""
+
 
 class OptimizerSection(Section):
     """AdamW with decoupled weight decay, and its learning-rate schedule."""
@@ -32,13 +35,15 @@ class OptimizerSection(Section):
     weight_decay: Annotated[NonNegative, Recipe(value=0.01)] = 0.01
     """Decoupled weight decay a step, times the learning rate. 0 = none."""
     grad_clip: Annotated[NonNegative, Recipe(value=1.0)] = 1.0
-    """Largest global L2 norm of the gradient. 0 = no clipping; non-finite norms stop the run either way."""
+    """Largest global L2 norm of the gradient. 0 = no clipping; non-finite norms stop the run either
+    way."""
     min_lr_ratio: Annotated[Fraction, Recipe(value=0.1)] = 0.1
-    """Learning rate at `max_steps` over its peak; the cosine ends there. 1 = constant after warm-up."""
+    """Learning rate at `max_steps` over its peak; the cosine ends there. 1 = constant after
+    warm-up."""
 
 
-class EmaSection(Section):
-    """The running average of the weights."""
+class AverageSection(Section):
+    """The running average of the weights; each family adds when it is updated."""
 
     enabled: Annotated[bool, Recipe(value=True)] = True
     """Keep a running average."""
@@ -52,20 +57,20 @@ class EmaSection(Section):
     """Share of the old average kept at each update."""
     start_step: Annotated[Count, Recipe(value=0)] = 0
     """Optimizer steps before the first update."""
+
+
+class EmaSection(AverageSection):
+    """The running average of the weights."""
+
     update_every: Annotated[PositiveInt, Recipe(value=1)] = 1
     """Optimizer steps between updates."""
     warmup_steps: Annotated[Count, Recipe(value=0)] = 0
     """Steps during which the average is a plain copy of the weights. 0 = none."""
 
 
-class FsdpSection(Section):
-    """How parameters are spread over ranks and recomputed."""
+class ShardingSection(Section):
+    """How parameters are gathered and recomputed; each family adds how they are spread."""
 
-    strategy: Annotated[
-        Literal["none", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"],
-        Recipe(by=derived.by_profile(released="HYBRID_SHARD", other="none")),
-    ] = "HYBRID_SHARD"
-    """`none` and `NO_SHARD` replicate the weights; `HYBRID_SHARD` shards inside a node and replicates across."""
     activation_checkpointing: Annotated[
         bool, Derived(by=derived.by_profile(released=True, other=False))
     ] = True
@@ -80,8 +85,19 @@ class FsdpSection(Section):
         Dtype | None, Recipe(by=derived.by_profile(released="bfloat16", other=None))
     ] = None
     """Number type of buffers; null = as stored."""
+
+
+class FsdpSection(ShardingSection):
+    """How parameters are spread over ranks and recomputed."""
+
+    strategy: Annotated[
+        Strategy,
+        Recipe(by=derived.by_profile(released="HYBRID_SHARD", other="none")),
+    ] = "HYBRID_SHARD"
+    """How weights are spread: replicated, sharded everywhere, or sharded inside a node."""
     cast_root_forward_inputs: bool = False
-    """Cast float inputs of the root module to `param_dtype`. Times and cameras stay fp32 in `corrected` numerics."""
+    """Cast float inputs of the root module to `param_dtype`. Times and cameras stay fp32 in
+    `corrected` numerics."""
 
 
 class TrainSection(Section):
@@ -105,5 +121,5 @@ class TrainSection(Section):
     """Optimizer steps of the whole run (outer steps in Stage2)."""
     optimizer: OptimizerSection = section()
     """Optimizer of the student."""
-    fsdp: FsdpSection = section()
+    fsdp: ShardingSection = section()
     """Sharding and recomputation."""

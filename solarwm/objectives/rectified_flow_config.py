@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from solarwm.config.marks import Format, Recipe
-from solarwm.config.strict import Fraction, Positive, Section
+from solarwm.config.strict import Fraction, Positive, Section, section
 
 
 class TimestepSamplingSection(Section):
@@ -25,8 +25,9 @@ class RectifiedFlowFields(Section):
     """Rectified flow with the first latent frame kept clean."""
 
     first_frame_condition_dropout: Annotated[
-        Fraction, Format(value=0.0, reason="the first latent frame is always a condition in this objective")
+        Fraction,
+        Format(value=0.0, reason="the first latent frame is always a condition in this objective"),
     ] = 0.0
     """Share of samples trained without their first frame as a condition."""
-    timestep_sampling: TimestepSamplingSection = TimestepSamplingSection()
+    timestep_sampling: TimestepSamplingSection = section()
     """How noise levels are drawn."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from solarwm.config.marks import Format, Recipe
-from solarwm.config.strict import Fraction, Listed, NonNegative, Positive, PositiveInt, Section, Text
+from solarwm.config.strict import (
+    Fraction,
+    Listed,
+    NonNegative,
+    Positive,
+    PositiveInt,
+    Section,
+    Text,
+)
 
 
 class SelfGradientForcingFields(Section):
@@ -16,23 +24,30 @@ class SelfGradientForcingFields(Section):
     per_rank_exit_step: Annotated[bool, Format(value=True)] = True
     """Published format field; `exit_scope` says how exit steps are shared."""
     exit_scope: Literal["auto", "slot", "step"] = "auto"
-    """Exit step drawn for each sample or once a step; `auto` = slot in published numerics, step in corrected."""
-    self_gradient_forcing_match_context: Annotated[bool, Format(value=True)] = True
-    """The replay sees the chunks the rollout committed."""
-    self_gradient_forcing_cache_mode: Literal["exit"] = "exit"
-    """What a chunk leaves in the cache: its clean estimate at the exit step."""
+    """Exit step drawn for each sample or once a step; `auto` = slot in published numerics, step in
+    corrected."""
     last_step_only: bool = False
     """Always exit at the last denoising step."""
 
 
 class WanSelfGradientForcingFields(SelfGradientForcingFields):
-    """Self-gradient forcing with scores on the raw time scale (0..1000) and classifier-free guidance."""
+    """Self-gradient forcing with scores on the raw time scale (0..1000) and classifier-free
+    guidance."""
 
+    self_gradient_forcing_match_context: Annotated[bool, Format(value=True)] = True
+    """The replay sees the chunks the rollout committed."""
+    self_gradient_forcing_cache_mode: Literal["exit"] = "exit"
+    """What a chunk leaves in the cache: its clean estimate at the exit step."""
     trainer: Literal["self_gradient_forcing"] = "self_gradient_forcing"
     """Name of the training loop."""
     save_optimizer: bool = True
     """Keep optimizer state in checkpoints; without it a run cannot be resumed."""
-    denoising_step_list: Annotated[Listed[Positive], Recipe(value=(1000, 750, 500, 250))] = (1000, 750, 500, 250)
+    denoising_step_list: Annotated[Listed[Positive], Recipe(value=(1000, 750, 500, 250))] = (
+        1000,
+        750,
+        500,
+        250,
+    )
     """Raw times of the rollout before the training shift, falling."""
     context_timestep: Annotated[NonNegative, Format(value=0.0)] = 0.0
     """Raw time at which a finished chunk is written to the cache."""
@@ -55,6 +70,10 @@ class WanSelfGradientForcingFields(SelfGradientForcingFields):
 class SigmaSelfGradientForcingFields(SelfGradientForcingFields):
     """Self-gradient forcing with scores on the noise-level scale and no guidance."""
 
+    match_context: Annotated[bool, Format(value=True)] = True
+    """The replay sees the chunks the rollout committed."""
+    cache_mode: Literal["exit"] = "exit"
+    """What a chunk leaves in the cache: its clean estimate at the exit step."""
     num_denoising_steps: Annotated[PositiveInt, Recipe(value=4)] = 4
     """Denoising steps of the rollout."""
     score_min_sigma: Annotated[Fraction, Recipe(value=0.02)] = 0.02

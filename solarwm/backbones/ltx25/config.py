@@ -25,10 +25,10 @@ __all__ = ["DROPPED", "PreencodeRun", "Stage0p5Run", "rules"]
 DROPPED: Mapping[str, tuple[object, str]] = {
     "runtime.provider_entrypoint": (
         "solarwm.backends.ltx25.official:create_provider",
-        "runtime.provider_entrypoint is ignored: this project names its code in the route table, not in a config",
+        "runtime.provider_entrypoint is ignored: code is named by the route table, not by a config",
     ),
 }
-"""Fields of published files that mean nothing here: the one accepted value, and the note about it."""
+"""Published fields that mean nothing here: the one accepted value, and the note about it."""
 
 
 class Stage0p5Run(AdapterRun):

@@ -27,7 +27,9 @@ def rules(config: Any, spec: BackboneSpec, profile: Profile) -> list[Finding]:
     if config.data.input_mode == "raw_online":
         faults += _text_encoder(config, released)
     if config.action == "train" and config.data.test_index is None:
-        faults.append(missing(("data", "test_index"), "validation during training takes its clips from it"))
+        faults.append(
+            missing(("data", "test_index"), "validation during training takes its clips from it")
+        )
     if config.action == "infer":
         faults += _generation(config, released)
     return faults
@@ -46,16 +48,22 @@ def _rank_index(config: Any) -> Iterator[Finding]:
         yield Finding(
             path=("preencode", "index_relative_path"),
             code="config.value",
-            message=f"index_relative_path {path!r} is no relative .jsonl path with exactly one {{rank}}",
+            message=f"index_relative_path {path!r} must be a relative .jsonl path with one {{rank}}",
             fixes=("--set preencode.index_relative_path='indexes/preencoded.rank-{rank}.jsonl'",),
         )
 
 
 def _guidance(config: Any) -> Iterator[Finding]:
-    samplers = {("validation", "inference"): config.validation.inference, ("inference",): config.inference}
+    samplers = {
+        ("validation", "inference"): config.validation.inference,
+        ("inference",): config.inference,
+    }
     for path, sampler in samplers.items():
         if sampler.guidance.stg_scale > 0 and not sampler.guidance.stg_blocks:
-            yield missing((*path, "guidance", "stg_blocks"), "stg_scale is not 0, so some block must be skipped")
+            yield missing(
+                (*path, "guidance", "stg_blocks"),
+                "stg_scale is not 0, so some block must be skipped",
+            )
 
 
 def _generation(config: Any, released: bool) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ from solarwm.config.strict import (
     Weights,
     section,
 )
-from solarwm.config.training_sections import TrainSection
+from solarwm.config.training_sections import Strategy, TrainSection
 from solarwm.objectives.rectified_flow_config import RectifiedFlowFields
 
 _PROTOCOL = "solarwm.ltx25.online_codec.v1"
@@ -155,7 +155,8 @@ class LtxClips(DataSection):
     format: Annotated[str, Format(value="webdataset")] = "webdataset"
     """Container of shards."""
     index: IndexKey
-    """Key of the index: training clips for `train`, held-out clips for `infer`, raw clips for `preencode`."""
+    """Key of the index: training clips for `train`, held-out clips for `infer`, raw clips for
+    `preencode`."""
     height: Annotated[PositiveInt, Architecture(by=derived.pixel_height, adjustable=True)] = 512
     """Pixel height of a clip."""
     width: Annotated[PositiveInt, Architecture(by=derived.pixel_width, adjustable=True)] = 768
@@ -199,7 +200,8 @@ class LtxData(LtxClips):
     online_codec_protocol: Annotated[str | None, Format(by=online_protocol)] = None
     """Codec that encodes raw clips; online data only."""
     behavior_status: Annotated[str | None, Format(by=online_status)] = None
-    """`unpaired`: online latents are not claimed equal to published ones bit for bit; online data only."""
+    """`unpaired`: online latents are not claimed equal to published ones bit for bit; online data
+    only."""
     max_rel_translation: Annotated[Positive | None, Recipe(value=20.0)] = 20.0
     """Largest translation relative to the first frame, in world units; null = no limit."""
     max_camera_abs: Annotated[Positive | None, Recipe(value=20.0)] = 20.0
@@ -240,6 +242,10 @@ class LtxDistributed(DistributedSection):
 class LtxFsdp(AdapterFsdp):
     """Sharding of the frozen base; adapters are replicated."""
 
+    sharding_strategy: Annotated[
+        Strategy, Recipe(by=derived.by_profile(released="HYBRID_SHARD", other="none"))
+    ] = "HYBRID_SHARD"
+    """How the base is spread: replicated, sharded everywhere, or sharded inside a node."""
     activation_checkpointed_blocks: Annotated[Count, Derived(by=num_layers)] = 48
     """Blocks that recompute their activations."""
     ignore_fp32_scale_tables: Annotated[bool, Recipe(value=True)] = True
@@ -255,6 +261,8 @@ class LtxTrain(TrainSection, RectifiedFlowFields):
     """Every latent frame sees every other."""
     objective: Literal["native_rectified_flow"] = "native_rectified_flow"
     """Training rule."""
+    grad_accum: Annotated[PositiveInt, Recipe(value=2)] = 1
+    """Micro batches added up before one optimizer step."""
     precision: Annotated[Dtype, Recipe(by=compute_dtype)] = "bfloat16"
     """Number type of the forward pass."""
     optimizer: MasterOptimizer = section()

@@ -1,4 +1,5 @@
-"""LTX-2.5 (video stream) in plain values: sizes, latent geometry, what to shard, adapt and keep in fp32."""
+"""LTX-2.5 (video stream) in plain values: sizes, latent geometry, what to shard, adapt and keep in
+fp32."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ GEOMETRY = LatentGeometry(
     size_multiple=32,
 )
 LORA_LEAVES = (
-    *(f"{attention}.{leaf}" for attention in ("attn1", "attn2") for leaf in ("to_q", "to_k", "to_v", "to_out.0")),
+    *(
+        f"{attention}.{leaf}"
+        for attention in ("attn1", "attn2")
+        for leaf in ("to_q", "to_k", "to_v", "to_out.0")
+    ),
     "ff.net.0.proj",
     "ff.net.2",
 )

@@ -57,19 +57,20 @@ def _raw_index(config: Any, profile: Profile) -> Iterator[Finding]:
 def _objective(config: Any) -> Iterator[Finding]:
     train = config.train
     if train.stage == "stage1":
-        total = train.anyflow_diffusion_ratio + train.anyflow_consistency_ratio
+        total = train.diffusion_ratio + train.consistency_ratio
         if total > 1:
             yield Finding(
-                path=("train", "anyflow_consistency_ratio"),
+                path=("train", "consistency_ratio"),
                 code="config.conflict",
                 message=f"diffusion and consistency shares add up to {total:g}, more than 1",
-                fixes=(f"--set train.anyflow_consistency_ratio={1 - train.anyflow_diffusion_ratio:g}",),
+                fixes=(f"--set train.consistency_ratio={1 - train.diffusion_ratio:g}",),
             )
     if train.stage == "stage2" and train.score_min_sigma >= train.score_max_sigma:
         yield Finding(
             path=("train", "score_max_sigma"),
             code="config.conflict",
-            message=f"score noise levels must rise, not go from {train.score_min_sigma:g} to {train.score_max_sigma:g}",
+            message="score_max_sigma must be above score_min_sigma",
+            why=f"noise levels go from {train.score_min_sigma:g} to {train.score_max_sigma:g}",
             fixes=("--set train.score_min_sigma=0.02", "--set train.score_max_sigma=0.98"),
         )
 
@@ -93,7 +94,10 @@ def _start(config: Any, profile: Profile) -> Iterator[Finding]:
         return
     for role in _ROLES.get(stage, ()):
         if checkpoint.initialization is None or getattr(checkpoint.initialization, role) is None:
-            yield missing(("checkpoint", "initialization", role), f"{stage} starts from adapters of the stage before it")
+            yield missing(
+                ("checkpoint", "initialization", role),
+                f"{stage} starts from adapters of the stage before it",
+            )
 
 
 def _source_length(config: Any, profile: Profile) -> Iterator[Finding]:
@@ -112,6 +116,7 @@ def _source_length(config: Any, profile: Profile) -> Iterator[Finding]:
         yield Finding(
             path=("distributed", "world_size"),
             code="config.topology",
-            message=f"source-length generation runs on 8 ranks that share each sample, not on {ranks} in groups of {group}",
+            message="source-length generation runs on 8 ranks that share each sample",
+            why=f"the config has {ranks} ranks in groups of {group}",
             fixes=("--set distributed.world_size=8", "--set distributed.sequence_parallel_size=8"),
         )

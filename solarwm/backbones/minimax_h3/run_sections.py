@@ -36,7 +36,7 @@ def clip_frames(facts: Facts) -> Any:
 
 
 def track_frames(facts: Facts) -> Any:
-    """Stage1 drives the whole rollout with the real track; Stage2 has the track of the clip only."""
+    """Stage1 drives the whole rollout with the real track; Stage2 has that of the clip only."""
     latents = model_section.rollout_latents(facts)
     if facts.stage != "stage1" or latents is UNKNOWN:
         return facts.pixel_frames
@@ -55,15 +55,16 @@ class H3Validation(SteppedValidation):
     fps: Annotated[Positive, Recipe(value=24.0)] = 24.0
     """Frames a second of written videos."""
     num_inference_steps: Annotated[PositiveInt, Derived(by=evaluations)] = 30
-    """Points of the time grid in Stage0.5 (one evaluation less), steps of a chunk in Stage1 and Stage2."""
+    """Points of the time grid in Stage0.5 (one evaluation less), steps of a chunk in Stage1 and
+    Stage2."""
     max_rel_translation: Annotated[
         Positive | None, Derived(by=derived.data_guard("max_rel_translation"))
     ] = 20.0
-    """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
+    """Camera guard of held-out clips, in world units; null = no limit, left out = as in `data`."""
     max_camera_abs: Annotated[Positive | None, Derived(by=derived.data_guard("max_camera_abs"))] = (
         20.0
     )
-    """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
+    """Camera guard of held-out clips, in world units; null = no limit, left out = as in `data`."""
 
 
 class H3CausalValidation(H3Validation):

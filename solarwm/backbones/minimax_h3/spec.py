@@ -86,7 +86,14 @@ SPEC = BackboneSpec(
     camera_transforms=("logd4",),
     first_frame_anchored=False,
     block_class="MiniMaxH3TransformerBlock",
-    lora_targets=("attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0", "ff.net.0.proj", "ff.net.2"),
+    lora_targets=(
+        "attn.to_q",
+        "attn.to_k",
+        "attn.to_v",
+        "attn.to_out.0",
+        "ff.net.0.proj",
+        "ff.net.2",
+    ),
     fp32_parameters=(
         "proj_in",
         "audio_proj_in",

@@ -17,8 +17,8 @@ from solarwm.config.strict import (
     PositiveInt,
     section,
 )
-from solarwm.config.training_sections import TrainSection
-from solarwm.objectives.anyflow_config import AnyFlowFields
+from solarwm.config.training_sections import Strategy, TrainSection
+from solarwm.objectives.anyflow_config import FiniteDifferenceAnyFlowFields
 from solarwm.objectives.self_gradient_forcing_config import SigmaSelfGradientForcingFields
 
 
@@ -46,7 +46,8 @@ class H3Stage2Optimizer(MasterOptimizer):
     weight_decay: Annotated[NonNegative, Recipe(value=0.0)] = 0.0
     """Decoupled weight decay a step, times the learning rate. 0 = none."""
     grad_clip: Annotated[NonNegative, Recipe(value=10.0)] = 10.0
-    """Largest global L2 norm of the gradient. 0 = no clipping; non-finite norms stop the run either way."""
+    """Largest global L2 norm of the gradient. 0 = no clipping; non-finite norms stop the run either
+    way."""
     warmup_steps: Annotated[Count, Recipe(value=0)] = 0
     """Updates of linear warm-up."""
     min_lr_ratio: Annotated[Fraction, Recipe(value=1.0)] = 1.0
@@ -63,11 +64,11 @@ class H3CriticOptimizer(H3Stage2Optimizer):
 class H3Stage2Fsdp(AdapterFsdp):
     """Sharding of the frozen bases of three roles."""
 
-    strategy: Annotated[
-        Literal["none", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"],
+    sharding_strategy: Annotated[
+        Strategy,
         Recipe(by=derived.by_profile(released="HYBRID_SHARD", other="none")),
     ] = "HYBRID_SHARD"
-    """`none` and `NO_SHARD` replicate the weights; `HYBRID_SHARD` shards inside a node and replicates across."""
+    """How weights are spread: replicated, sharded everywhere, or sharded inside a node."""
     frozen_base_shard_size: Annotated[PositiveInt | None, Derived(by=base_shard)] = 8
     """Ranks that share one copy of the base; null = those of a node."""
 
@@ -104,7 +105,7 @@ class H3Stage0p5Train(H3Train):
     """Training rule."""
 
 
-class H3Stage1Train(H3Train, AnyFlowFields):
+class H3Stage1Train(H3Train, FiniteDifferenceAnyFlowFields):
     """Teacher-forced AnyFlow."""
 
     stage: Literal["stage1"] = "stage1"

@@ -1,4 +1,4 @@
-"""Wan2.2 TI2V-5B in plain values: sizes, latent geometry, time convention, what to shard and adapt."""
+"""Wan2.2 TI2V-5B in plain values: sizes, latent geometry, what to shard and adapt."""
 
 from __future__ import annotations
 

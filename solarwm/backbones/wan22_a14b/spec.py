@@ -1,4 +1,5 @@
-"""Wan2.2 I2V-A14B (high-noise expert) in plain values: sizes, latent geometry, what to shard and adapt."""
+"""Wan2.2 I2V-A14B (high-noise expert) in plain values: sizes, latent geometry, what to shard and
+adapt."""
 
 from __future__ import annotations
 

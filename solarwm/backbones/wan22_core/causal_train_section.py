@@ -8,7 +8,7 @@ from solarwm.backbones.wan22_core.train_section import WanTrain
 from solarwm.config.marks import Format, Recipe
 from solarwm.config.strict import Count, Fraction, NonNegative, Pair, PositiveInt, section
 from solarwm.config.training_sections import EmaSection, OptimizerSection
-from solarwm.objectives.anyflow_config import GuidedAnyFlowFields
+from solarwm.objectives.anyflow_config import AnyFlowFields
 from solarwm.objectives.flow_matching_config import BlockFlowMatchingFields
 from solarwm.objectives.self_gradient_forcing_config import WanSelfGradientForcingFields
 
@@ -41,7 +41,8 @@ class Stage2Optimizer(OptimizerSection):
     weight_decay: Annotated[NonNegative, Recipe(value=0.0)] = 0.0
     """Decoupled weight decay a step, times the learning rate. 0 = none."""
     grad_clip: Annotated[NonNegative, Recipe(value=10.0)] = 10.0
-    """Largest global L2 norm of the gradient. 0 = no clipping; non-finite norms stop the run either way."""
+    """Largest global L2 norm of the gradient. 0 = no clipping; non-finite norms stop the run either
+    way."""
     warmup_steps: Annotated[Count, Recipe(value=0)] = 0
     """Updates of linear warm-up."""
     min_lr_ratio: Annotated[Fraction, Recipe(value=1.0)] = 1.0
@@ -70,7 +71,7 @@ class Stage1Train(WanTrain, BlockFlowMatchingFields):
     """Steps of linear learning-rate warm-up."""
 
 
-class Stage1AnyFlowTrain(WanTrain, BlockFlowMatchingFields, GuidedAnyFlowFields):
+class Stage1AnyFlowTrain(WanTrain, BlockFlowMatchingFields, AnyFlowFields):
     """Teacher-forced AnyFlow."""
 
     stage: Literal["stage1"] = "stage1"

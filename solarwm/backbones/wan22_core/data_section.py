@@ -59,7 +59,8 @@ def pixel_width(facts: Facts) -> Any:
 
 
 def drawn_start(facts: Facts) -> Any:
-    """True where clips are cut online from longer videos: 81 frames, or any frames of a small profile."""
+    """True where clips are cut online from longer videos: 81 frames, or any frames of a small
+    profile."""
     camera_length = facts.get("inference.length") == "camera"
     online = facts.get("data.encoding", "online") == "online"
     return online and not camera_length and (not facts.released or facts.pixel_frames == 81)

@@ -23,7 +23,8 @@ def training_shift(facts: Facts) -> Any:
 
 
 def prior_chunks(facts: Facts) -> Any:
-    """Published 5 where there are more chunks than that; fewer in short clips, so that the window still slides."""
+    """Published 5 where there are more chunks than that; fewer in short clips, so that the window
+    still slides."""
     if facts.latents is None:
         return UNKNOWN
     chunks = facts.latents // facts.spec.chunk_latents

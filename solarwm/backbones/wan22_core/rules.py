@@ -52,7 +52,10 @@ def _data(config: Any) -> Iterator[Finding]:
                 fixes=("--set data.encoding=online",),
             )
         if data.preencode_schema is None:
-            yield missing(("data", "preencode_schema"), "preencoded data must name a latent format of its size")
+            yield missing(
+                ("data", "preencode_schema"),
+                "preencoded data must name a latent format of its size",
+            )
         if data.random_start:
             yield Finding(
                 path=("data", "random_start"),
@@ -97,7 +100,7 @@ def _passes(config: Any, spec: BackboneSpec, profile: Profile) -> Iterator[Findi
             yield Finding(
                 path=(*here, "solver" if item.mode == mode else "mode"),
                 code="config.value",
-                message=f"pass {item.name!r}: {item.mode} with {item.solver} does not fit {train.stage} {train.objective}",
+                message=f"pass {item.name!r}: {item.mode} with {item.solver} does not fit {train.stage}",
                 why=f"this route generates in mode {mode} with {' or '.join(solvers)}",
                 fixes=(f"mode: {mode}", f"solver: {solvers[0]}"),
             )
@@ -125,8 +128,8 @@ def _rollout(
         yield Finding(
             path=(*here, "rollout_latent_frames"),
             code="config.value",
-            message=f"a bidirectional pass generates {config.data.latent_frames} latent frames, not {rollout}",
-            why="all latent frames of a clip are generated together",
+            message=f"the pass generates {config.data.latent_frames} latent frames, not {rollout}",
+            why="a bidirectional model generates all latent frames of a clip together",
             fixes=(f"rollout_latent_frames: {config.data.latent_frames}",),
         )
     variable = item.variable_rollout_by_source
@@ -147,7 +150,7 @@ def _rollout(
             path=(*here, "min_rollout_latent_frames"),
             code="config.conflict",
             message=f"the shortest rollout is {least} latent frames, the longest {rollout}",
-            why="they differ only where variable_rollout_by_source is true, and then the first is the smaller",
+            why="they differ only with variable_rollout_by_source, and the first is the smaller",
             fixes=("variable_rollout_by_source: true", f"min_rollout_latent_frames: {rollout}"),
         )
     frames = profile.geometry.frames(rollout)
@@ -155,7 +158,7 @@ def _rollout(
         yield Finding(
             path=(*here, "fixed_plan_pixel_frames"),
             code="config.geometry",
-            message=f"fixed_plan_pixel_frames is {plan}, but {rollout} latent frames are {frames} pixel frames",
+            message=f"{rollout} latent frames are {frames} pixel frames, not {plan}",
             fixes=(f"fixed_plan_pixel_frames: {frames}",),
         )
 
@@ -180,8 +183,14 @@ def _checkpoint(config: Any, profile: Profile) -> Iterator[Finding]:
                 fixes=("--set checkpoint.mode=weights_only",),
             )
         elif checkpoint.roles is None:
-            yield missing(("checkpoint", "roles"), "Stage2 starts three roles, each from its own weights")
-    elif profile.name == "released" and stage != "stage0p5" and checkpoint.mode in ("none", "weights_only"):
+            yield missing(
+                ("checkpoint", "roles"), "Stage2 starts three roles, each from its own weights"
+            )
+    elif (
+        profile.name == "released"
+        and stage != "stage0p5"
+        and checkpoint.mode in ("none", "weights_only")
+    ):
         wanted = "stage2_roles" if stage == "stage2" else "weights_only"
         if checkpoint.mode != wanted:
             yield Finding(
@@ -191,11 +200,14 @@ def _checkpoint(config: Any, profile: Profile) -> Iterator[Finding]:
                 why="each stage starts from weights of the stage before it",
                 fixes=(f"--set checkpoint.mode={wanted}",),
             )
-    if config.train.allow_camera_translation_transform_change_on_init and checkpoint.mode != "weights_only":
+    if (
+        config.train.allow_camera_translation_transform_change_on_init
+        and checkpoint.mode != "weights_only"
+    ):
         yield Finding(
             path=("train", "allow_camera_translation_transform_change_on_init"),
             code="config.conflict",
-            message="the translation transform may change only when starting with mode weights_only",
+            message="the translation transform may change only with mode weights_only",
             fixes=("--set checkpoint.mode=weights_only",),
         )
 
@@ -209,11 +221,13 @@ def _objective(config: Any, profile: Profile) -> Iterator[Finding]:
                 path=("train", "anyflow_consistency_ratio"),
                 code="config.conflict",
                 message=f"diffusion and consistency shares add up to {total:g}, more than 1",
-                fixes=(f"--set train.anyflow_consistency_ratio={1 - train.anyflow_diffusion_ratio:g}",),
+                fixes=(
+                    f"--set train.anyflow_consistency_ratio={1 - train.anyflow_diffusion_ratio:g}",
+                ),
             )
         guided = train.anyflow_fuse_guidance_scale != 1.0
         if guided and train.anyflow_negative_embedding is None and profile.name == "released":
-            why = f"a guidance scale of {train.anyflow_fuse_guidance_scale:g} needs the encoded negative prompt"
+            why = "a guidance scale other than 1 needs the encoded negative prompt"
             yield missing(("train", "anyflow_negative_embedding"), why)
     if train.stage == "stage2":
         yield from _stage2(config)
@@ -226,11 +240,16 @@ def _stage2(config: Any) -> Iterator[Finding]:
         yield Finding(
             path=("train", "score_max_timestep"),
             code="config.conflict",
-            message=f"score times must rise from {low:g} to at most {train.num_train_timesteps}, not to {high:g}",
+            message="score times must rise, to at most the length of the time table",
+            why=f"they go from {low:g} to {high:g} of {train.num_train_timesteps}",
             fixes=("--set train.score_min_timestep=20.0", "--set train.score_max_timestep=980.0"),
         )
     steps = train.denoising_step_list
-    if not steps or list(steps) != sorted(set(steps), reverse=True) or steps[0] > train.num_train_timesteps:
+    if (
+        not steps
+        or list(steps) != sorted(set(steps), reverse=True)
+        or steps[0] > train.num_train_timesteps
+    ):
         yield Finding(
             path=("train", "denoising_step_list"),
             code="config.value",
@@ -238,11 +257,15 @@ def _stage2(config: Any) -> Iterator[Finding]:
             fixes=("--set train.denoising_step_list=[1000,750,500,250]",),
         )
     if config.action == "train" and train.real_guidance_scale > 0 and train.negative_prompt is None:
-        yield missing(("train", "negative_prompt"), "the guidance of the teacher needs a negative prompt")
+        yield missing(
+            ("train", "negative_prompt"), "the guidance of the teacher needs a negative prompt"
+        )
 
 
 def _inference(config: Any) -> Iterator[Finding]:
-    if config.inference.length == "camera" and (config.action != "infer" or config.train.stage != "stage2"):
+    if config.inference.length == "camera" and (
+        config.action != "infer" or config.train.stage != "stage2"
+    ):
         yield Finding(
             path=("inference", "length"),
             code="config.conflict",

@@ -51,7 +51,8 @@ def pass_steps(facts: Facts) -> Any:
 
 
 def rollout_latents(facts: Facts) -> Any:
-    """The clip in Stage0.5; 60 latents in the published causal stages; null where the camera track decides."""
+    """The clip in Stage0.5; 60 latents in the published causal stages; null where the camera track
+    decides."""
     if facts.get("inference.length") == "camera":
         return None
     if facts.stage == "stage0p5" or not facts.released:
@@ -103,7 +104,8 @@ class WanPass(PassSection):
     num_inference_steps: Annotated[PositiveInt, Derived(by=pass_steps)] = 50
     """Model evaluations of one sample (of one chunk when autoregressive)."""
     rollout_latent_frames: Annotated[PositiveInt | None, Derived(by=rollout_latents)] = None
-    """Latent frames generated (the most, where it varies by source); null = as long as the camera track."""
+    """Latent frames generated (the most, where it varies by source); null = as long as the camera
+    track."""
     variable_rollout_by_source: bool | None = None
     """Overrides the value of the section."""
     min_rollout_latent_frames: PositiveInt | None = None
@@ -120,11 +122,11 @@ class WanValidation(ValidationSection):
     max_rel_translation: Annotated[
         Positive | None, Derived(by=derived.data_guard("max_rel_translation"))
     ] = None
-    """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
+    """Camera guard of held-out clips, in world units; null = no limit, left out = as in `data`."""
     max_camera_abs: Annotated[Positive | None, Derived(by=derived.data_guard("max_camera_abs"))] = (
         None
     )
-    """Camera guard of held-out clips, in world units; left out = that of `data`, null = no limit."""
+    """Camera guard of held-out clips, in world units; null = no limit, left out = as in `data`."""
     variable_rollout_by_source: bool = False
     """Roll out as far as each source goes, up to the length of the pass."""
     min_rollout_latent_frames: Annotated[PositiveInt | None, Derived(by=least_rollout)] = None
@@ -180,7 +182,7 @@ class WanCheckpoint(CheckpointSection):
     """Start weights, resume, retention."""
 
     mode: Literal["none", "weights_only", "full_resume", "stage2_roles"] = "none"
-    """`none` starts from the base model; `--resume` on the command line stands for `full_resume`."""
+    """`none` starts from the base model; the option `--resume` stands for `full_resume`."""
     path: Annotated[str | None, Location(absolute=True)] = None
     """Checkpoint directory or `model.pt` (absolute)."""
     weights: Weights | Listed[Weights] | None = None
@@ -226,7 +228,7 @@ class WanPreencode(PreencodeSection):
     output_root: Annotated[Text, Location(absolute=True)]
     """Directory to write (absolute)."""
     logical_output_root: Annotated[Text, Location(absolute=True)]
-    """Address the written index will be read from (absolute); neither root lies inside the other."""
+    """Address the index will be read from (absolute); neither root lies inside the other."""
     dtype: Annotated[Literal["bfloat16", "float32"], Recipe(value="bfloat16")] = "bfloat16"
     """Number type of stored latents."""
     caption_source: Annotated[str, Format(value="frozen")] = "frozen"

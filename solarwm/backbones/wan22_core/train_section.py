@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from solarwm.config import derived
 from solarwm.config.marks import Recipe
 from solarwm.config.strict import Count, section
-from solarwm.config.training_sections import EmaSection, FsdpSection, TrainSection
+from solarwm.config.training_sections import EmaSection, FsdpSection, Strategy, TrainSection
 from solarwm.objectives.flow_matching_config import FlowMatchingFields
 
 
@@ -15,10 +15,10 @@ class WanFullShard(FsdpSection):
     """Sharding of the A14B family."""
 
     strategy: Annotated[
-        Literal["none", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"],
+        Strategy,
         Recipe(by=derived.by_profile(released="FULL_SHARD", other="none")),
     ] = "FULL_SHARD"
-    """`none` and `NO_SHARD` replicate the weights; `HYBRID_SHARD` shards inside a node and replicates across."""
+    """How weights are spread: replicated, sharded everywhere, or sharded inside a node."""
 
 
 class WanTrain(TrainSection):
@@ -26,6 +26,8 @@ class WanTrain(TrainSection):
 
     ema: EmaSection = section()
     """The running average of the weights."""
+    fsdp: FsdpSection = section()
+    """Sharding and recomputation."""
     allow_camera_translation_transform_change_on_init: bool = False
     """Start from weights trained with another translation transform; only with `weights_only`."""
 
