@@ -65,6 +65,7 @@ def train(
     if source.checkpoint is not None and source.step >= last_step:
         text = f"already at step {source.step}, to be trained to {last_step}: nothing to do"
         shown.event({"event": "note", "text": text})
+        shown.close("complete")
         return 0
     data: TrainingData | None = None
     if is_main:

@@ -1,0 +1,209 @@
+"""Real training through the command line: topologies, resume, sharding. One test uses torchrun itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load as load_dcp
+
+
+def _losses(ended) -> list[float]:
+    return [record["losses"]["flow_matching"] for record in ended.events()]
+
+
+def _samples(ended, world_size: int) -> list[list[tuple[int, str]]]:
+    """Per step the (occurrence, sample) pairs of all ranks, sorted."""
+    per_rank = [ended.events(world_rank) for world_rank in range(world_size)]
+    steps = []
+    for records in zip(*per_rank, strict=True):
+        pairs = [
+            pair
+            for record in records
+            for micro in record["microbatches"]
+            for pair in zip(
+                micro["identity"]["occurrences"], micro["identity"]["sample_ids"], strict=True
+            )
+        ]
+        steps.append(sorted(pairs))
+    return steps
+
+
+def _tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
+    """Every tensor of a checkpoint by member and name, read by torch's own reader."""
+    found = {}
+    for folder in sorted(checkpoint.glob("student-*")):
+        metadata = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
+        state = {
+            key: torch.empty(value.size, dtype=value.properties.dtype)
+            for key, value in metadata.items()
+        }
+        load_dcp(state, storage_reader=FileSystemReader(str(folder)), no_dist=True)
+        found.update({f"{folder.name}/{key}": value for key, value in state.items()})
+    return found
+
+
+def _assert_equal(one: Path, other: Path) -> None:
+    mine, theirs = _tensors(one), _tensors(other)
+    assert {name.split("/")[0] for name in mine} == {
+        "student-model",
+        "student-optimizer",
+        "student-ema",
+    }
+    assert set(mine) == set(theirs)
+    different = [name for name in mine if not torch.equal(mine[name], theirs[name])]
+    assert different == []
+
+
+def test_resumed_training_equals_uninterrupted_training_bit_for_bit_on_one_rank(
+    warm, tmp_path: Path
+) -> None:
+    straight = warm.train(tmp_path / "straight", "train.max_steps=6", "runtime.save_every=3")
+    first = warm.train(
+        tmp_path / "parts",
+        "train.max_steps=6",
+        "runtime.save_every=3",
+        options=("--stop-after", "3"),
+    )
+    second = warm.train(
+        tmp_path / "parts",
+        "train.max_steps=6",
+        "runtime.save_every=3",
+        options=("--resume", "latest"),
+    )
+    assert (straight.codes, first.codes, second.codes) == ([0], [0], [0])
+    assert _losses(second) == _losses(straight)
+    assert _samples(second, 1) == _samples(straight, 1)
+    name = "checkpoint_model_000006"
+    _assert_equal(straight.root / name, second.root / name)
+
+
+def test_killed_and_resumed_training_equals_uninterrupted_training_on_two_ranks(
+    warm, tmp_path: Path
+) -> None:
+    straight = warm.train(tmp_path / "straight", "train.max_steps=5", world_size=2)
+    killed = warm.train(
+        tmp_path / "killed",
+        "train.max_steps=5",
+        world_size=2,
+        patch=(
+            "import os, signal\n"
+            "from solarwm.training import stage\n"
+            "real = stage.SingleRoleStage.backward\n"
+            "def backward(self, batch, *, step):\n"
+            "    if step == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    return real(self, batch, step=step)\n"
+            "stage.SingleRoleStage.backward = backward\n"
+        ),
+    )
+    assert killed.codes == [-9, -9]
+    resumed = warm.train(
+        tmp_path / "killed", "train.max_steps=5", world_size=2, options=("--resume", "latest")
+    )
+    assert resumed.codes == [0, 0]
+    steps = [record["step"] for record in resumed.events()]
+    assert steps == [1, 2, 3, 3, 4, 5]
+    assert _losses(resumed)[3:] == _losses(straight)[2:]
+    name = "checkpoint_model_000005"
+    _assert_equal(straight.root / name, resumed.root / name)
+
+
+def test_equal_global_batches_train_equally_on_one_and_two_ranks_and_when_sharded(
+    warm, tmp_path: Path
+) -> None:
+    one = warm.train(tmp_path / "one", "train.max_steps=3")
+    two = warm.train(tmp_path / "two", "train.max_steps=3", world_size=2)
+    sharded = warm.train(
+        tmp_path / "sharded", "train.max_steps=3", "train.fsdp.strategy=FULL_SHARD", world_size=2
+    )
+    assert (one.codes, two.codes, sharded.codes) == ([0], [0, 0], [0, 0])
+    assert _samples(one, 1) == _samples(two, 2) == _samples(sharded, 2)
+    for other in (two, sharded):
+        assert abs(_losses(other)[0] - _losses(one)[0]) < 1e-6
+        for mine, theirs in zip(_losses(one), _losses(other), strict=True):
+            assert abs(mine - theirs) < 1e-4
+        for mine, theirs in zip(one.events(), other.events(), strict=True):
+            assert abs(mine["gradient_norm"] - theirs["gradient_norm"]) < 1e-4
+
+
+def test_a_checkpoint_of_two_sharded_ranks_resumes_on_one(warm, tmp_path: Path) -> None:
+    start = warm.train(
+        tmp_path / "run",
+        "train.max_steps=4",
+        "train.fsdp.strategy=FULL_SHARD",
+        world_size=2,
+        options=("--stop-after", "2"),
+    )
+    whole = warm.train(tmp_path / "whole", "train.max_steps=4")
+    end = warm.train(tmp_path / "run", "train.max_steps=4", options=("--resume", "latest"))
+    assert (start.codes, whole.codes, end.codes) == ([0, 0], [0], [0])
+    for mine, theirs in zip(_losses(whole)[2:], _losses(end)[2:], strict=True):
+        assert abs(mine - theirs) < 1e-4
+
+
+def test_resume_at_the_last_step_ends_at_once_with_a_note(warm, tmp_path: Path) -> None:
+    warm.train(tmp_path / "run", "train.max_steps=2")
+    before = (tmp_path / "run" / "run-result.json").read_bytes()
+    again = warm.train(tmp_path / "run", "train.max_steps=2", options=("--resume", "latest"))
+    assert again.codes == [0]
+    assert "nothing to do" in again.texts[0]
+    assert (tmp_path / "run" / "run-result.json").read_bytes() == before
+
+
+def test_average_and_its_update_count_survive_a_resume(warm, tmp_path: Path) -> None:
+    sets = (
+        "train.max_steps=6",
+        "train.ema.start_step=3",
+        "train.ema.decay=0.9",
+        "train.ema.warmup_steps=0",
+    )
+    straight = warm.train(tmp_path / "straight", *sets, "runtime.save_every=6")
+    warm.train(tmp_path / "parts", *sets, "runtime.save_every=5", options=("--stop-after", "5"))
+    parts = warm.train(tmp_path / "parts", *sets, options=("--resume", "latest"))
+    counts = [record["ema_updates"] for record in straight.events()]
+    assert counts == [0, 0, 1, 2, 3, 4]
+    assert [record["ema_updates"] for record in parts.events()] == counts
+    _assert_equal(straight.root / "checkpoint_model_000006", parts.root / "checkpoint_model_000006")
+
+
+def test_resume_expecting_an_average_from_a_checkpoint_without_one_is_refused(
+    warm, tmp_path: Path
+) -> None:
+    warm.train(tmp_path / "run", "train.ema.enabled=false", options=("--stop-after", "2"))
+    ended = warm.train(tmp_path / "run", options=("--resume", "latest"))
+    assert ended.codes == [3]
+    assert ended.result["exit_code"] == 3
+    assert "EMA" in ended.result["message"]
+
+
+def test_torchrun_trains_two_ranks_and_the_run_directory_tells_all(warm, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    command = [
+        str(Path(sys.executable).parent / "torchrun"),
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "solarwm",
+        "train",
+        *warm.settings(root, 2, ("train.max_steps=2",)),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 2/2" in done.stderr
+    assert json.loads((root / "run-result.json").read_text())["status"] == "complete"
+    names = {path.name for path in root.iterdir()}
+    assert {"resolved-config.json", "launch-manifest.json", "events", "heartbeats"} <= names
+    assert (root / "checkpoint_model_000002" / "COMPLETE.json").exists()
+    events = [json.loads(line) for line in (root / "events" / "rank-00001.jsonl").open()]
+    step = next(event for event in events if event["event"] == "optimizer_step")
+    for name in ("losses", "gradient_norm", "lr", "step_time_s", "data_wait_s", "samples_per_s"):
+        assert name in step
+    assert step["world_rank"] == 1
+    assert step["resident_bytes"] > 0
