@@ -46,8 +46,8 @@ def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
     )
 
 
-def geometry_findings(facts: Facts) -> list[Finding]:
-    """Clip sizes that the VAE or the patch grid forbids, with the nearest legal ones."""
+def geometry_findings(facts: Facts, route_frames: tuple[int, ...]) -> list[Finding]:
+    """Clip sizes that the VAE, the patch grid or the released route forbids, with the legal ones."""
     found: list[Finding] = []
     geometry = facts.geometry
     frames = facts.pixel_frames
@@ -63,6 +63,16 @@ def geometry_findings(facts: Facts) -> list[Finding]:
                 fixes=tuple(f"--set data.pixel_frames={count}" for count in legal if count > 0)[
                     -1:
                 ],
+            )
+        )
+    elif facts.released and route_frames and frames not in route_frames:
+        found.append(
+            Finding(
+                path=("data", "pixel_frames"),
+                code="config.geometry",
+                message=f"this route of {facts.spec.title} is not made for {frames} pixel frames",
+                why=f"released sizes: {', '.join(map(str, route_frames))}",
+                fixes=tuple(f"--set data.pixel_frames={count}" for count in route_frames),
             )
         )
     multiple = geometry.size_multiple

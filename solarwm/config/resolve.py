@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from solarwm.config import aliases, expansion, loading, overrides, places, routing, secrets
 from solarwm.config.binding import binding_faults, deviations, fill
 from solarwm.config.document import Document, get, shown
+from solarwm.config.finding import Finding
 from solarwm.config.layout import geometry_findings, inputs_of
 from solarwm.config.marks import Facts
 from solarwm.config.route import RouteSpec, load, route_spec
@@ -94,17 +95,14 @@ def resolve(
     aliases.rename(document, model)
     facts = Facts(spec=spec, profile=_profile(document, spec), config=document.values)
     filled = fill(model, document.values, facts)
-    for finding in binding_faults(model, filled, facts):
-        document.find(finding)
     config = validate(document, model, filled)
     used = Facts(spec=spec, profile=facts.profile, config=filled)
     inputs = inputs_of(_with_defaults(config, filled), used)
-    found = [*geometry_findings(used), *check_topology(inputs)]
+    found: list[Finding] = binding_faults(model, filled, facts)
     if config is not None:
         rules = load(row.config_model.partition(":")[0] + ":rules")
         found += rules(config, spec, facts.profile)
-    for finding in found:
-        document.find(finding)
+    _keep(document, [*found, *geometry_findings(used, row.frames), *check_topology(inputs)])
     places.check(document, model, filled, str(filled["action"]))
     if document.faults or config is None:
         raise _all(document)
@@ -139,6 +137,17 @@ def require_no_placeholders(resolved: ResolvedRun) -> None:
             for name in resolved.placeholders
         ]
     )
+
+
+def _keep(document: Document, found: Sequence[Finding]) -> None:
+    """Keep findings, but only one of a kind for a key, and none where the value has a wrong type."""
+    told = {fault.context.get("path") for fault in document.faults}
+    seen: set[tuple[str, str]] = set()
+    for finding in found:
+        key = (finding.code, finding.dotted)
+        if finding.dotted not in told and key not in seen:
+            document.find(finding)
+        seen.add(key)
 
 
 def _check_action(document: Document, action: str | None) -> None:
@@ -211,7 +220,7 @@ def _all(document: Document) -> FaultList:
         numbers = [
             int(number) for number in re.findall(r"[:#](\d+)", where.removeprefix(document.source))
         ]
-        return where.startswith("--"), *(numbers + [0, 0])[:2]
+        return where.startswith("--"), *[*numbers, 0, 0][:2]
 
     faults = sorted(unique.values(), key=order)
     count = f"{len(faults)} faults" if len(faults) > 1 else "1 fault"

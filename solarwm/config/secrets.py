@@ -8,7 +8,27 @@ from typing import Any
 from solarwm.config.document import Document, Path, dotted
 
 _EXACT = frozenset(
-    ["access_key", "access_token", "account_key", "api_key", "apikey", "auth", "authorization", "bearer", "connection_string", "credential", "credentials", "passphrase", "passwd", "password", "private_key", "pwd", "secret", "secret_key", "token"]
+    [
+        "access_key",
+        "access_token",
+        "account_key",
+        "api_key",
+        "apikey",
+        "auth",
+        "authorization",
+        "bearer",
+        "connection_string",
+        "credential",
+        "credentials",
+        "passphrase",
+        "passwd",
+        "password",
+        "private_key",
+        "pwd",
+        "secret",
+        "secret_key",
+        "token",
+    ]
 )
 _ENDINGS = (
     "_access_key",

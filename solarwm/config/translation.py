@@ -27,6 +27,7 @@ _EXPECTED = {
     "string": "text",
     "tuple": "a list",
 }
+_ROUTE_KEYS = ("train.stage", "train.causal_mode", "train.objective", "train.objective_variant")
 _CODE_BY_NAME = (
     "_target_",
     "_partial_",
@@ -53,7 +54,11 @@ def validate(
             return model.model_validate(values)
         except ValidationError as error:
             errors = error.errors(include_url=False)
+    told = {fault.context.get("path") for fault in document.faults}
+    unrouted = any(fault.code == "route.unsupported" for fault in document.faults)
     for path, found in _by_path(values, errors).items():
+        if dotted(path) in told or (unrouted and dotted(path) in _ROUTE_KEYS):
+            continue
         _tell(document, model, values, path, found)
     return None
 
@@ -90,7 +95,9 @@ def _written_path(values: Any, loc: tuple[str | int, ...]) -> Path:
     node = values
     for position, part in enumerate(loc):
         last = position == len(loc) - 1
-        if (isinstance(node, dict) and part in node) or (isinstance(node, list) and isinstance(part, int) and part < len(node)):
+        if (isinstance(node, dict) and part in node) or (
+            isinstance(node, list) and isinstance(part, int) and part < len(node)
+        ):
             node = node[part]
         elif last and isinstance(node, dict) and isinstance(part, str) and "[" not in part:
             node = None
@@ -128,12 +135,9 @@ def _tell(
     elif kind.removesuffix("_type") in _EXPECTED and (
         kind.endswith("_type") or kind == "none_required"
     ):
-        expected = " or ".join(
-            dict.fromkeys(
-                _EXPECTED.get(str(item["type"]).removesuffix("_type"), "") for item in errors
-            )
-        )
-        _wrong_type(document, path, expected.strip(" or") or "another type", error["input"])
+        names = [_EXPECTED.get(str(item["type"]).removesuffix("_type"), "") for item in errors]
+        expected = " or ".join(dict.fromkeys(name for name in names if name)) or "another type"
+        _wrong_type(document, path, expected, error["input"])
     elif kind == "int_from_float":
         _wrong_type(document, path, "a whole number", error["input"])
     else:
@@ -204,6 +208,9 @@ def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
 
 def _missing(document: Document, values: dict[str, Any], path: Path) -> None:
     name = dotted(path)
+    if isinstance(get(values, *path), list):
+        document.fault("config.value", path, f"{name} has too few items")
+        return
     parent = path[:-1]
     where = document.place(parent) if parent else None
     clash = (
