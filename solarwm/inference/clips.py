@@ -1,20 +1,16 @@
-"""Held-out clips as the generation needs them: selected, guarded, read and encoded.
+"""Held-out clips as they lie on disk: selected, guarded, read. No torch.
 
-Shapes: F latent frames, C latent channels, H W latent height and width, T text tokens, D text
-width, N pixel frames, Y X pixel height and width.
+Shapes: N pixel frames.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Any
 
 import numpy as np
-import torch
 
-from solarwm.backbones.seam import VideoCodec
 from solarwm.data.cameras import CameraRules
 from solarwm.data.index import Index
 from solarwm.data.records import (
@@ -30,20 +26,7 @@ from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
 from solarwm.data.windows import frame_offsets
 from solarwm.inference.cases import Case, ClipIdentity, select_cases
-from solarwm.inference.generate import CaseInputs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClipCut:
-    """How clips are cut from their sources."""
-
-    frames: int
-    latents: int
-    height: int
-    width: int
-    fps: float
-    """Frames per second of the clip; 0 keeps the source rate."""
-    translation_transform: str
+from solarwm.inference.plan import ClipCut
 
 
 class HeldOutClips:
@@ -123,30 +106,3 @@ class HeldOutClips:
                 "artifact_valid": True,
             },
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedCase:
-    """A case with what the codec made of it; tensors on the CPU, fp32. Pixels are not kept."""
-
-    inputs: CaseInputs
-    latents_FCHW: torch.Tensor
-    """The whole clip encoded: the reference of the quality figures, never seen by the model."""
-
-
-def encode_case(clips: HeldOutClips, case: Case, codec: VideoCodec) -> EncodedCase:
-    """Read and encode a case. The anchor is the first pixel frame encoded alone."""
-    truth = clips.clip(case)
-    pixels = torch.from_numpy(truth.pixels_NYX3)
-    anchor = codec.encode_video(pixels[:1])[0].float().cpu()
-    return EncodedCase(
-        inputs=CaseInputs(
-            case=case,
-            anchor_CHW=anchor,
-            text_TD=codec.encode_text([case.prompt])[0].float().cpu(),
-            c2w_N44=np.asarray(truth.c2w_N44),
-            other_c2w_N44=clips.next_track(case),
-            intrinsics_33=np.asarray(truth.intrinsics_33),
-        ),
-        latents_FCHW=codec.encode_video(pixels).float().cpu(),
-    )

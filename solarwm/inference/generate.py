@@ -20,26 +20,7 @@ from solarwm.camera import poses, variants
 from solarwm.data.tensors import LatentBatch
 from solarwm.inference import solvers
 from solarwm.inference.cases import Case
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassPlan:
-    """How one pass samples."""
-
-    name: str
-    weights: str
-    """`live` or `ema`."""
-    solver: str
-    """`unipc` or `euler`."""
-    num_inference_steps: int
-    camera: str
-    """`source`, `inverse`, `mirror`, `frozen` or `other`."""
-    latents: int
-    """Latent frames generated."""
-    shift: float
-    """Timestep shift of the noise grid."""
-    numerics: str = "corrected"
-    """`corrected`, or `published` rounding of solver times."""
+from solarwm.inference.plan import PassPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

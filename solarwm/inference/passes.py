@@ -20,9 +20,11 @@ from solarwm.distributed.collectives import Collectives
 from solarwm.errors.types import SolarError
 from solarwm.inference import quality, video
 from solarwm.inference.cases import Case
-from solarwm.inference.clips import EncodedCase, HeldOutClips, encode_case
+from solarwm.inference.clips import HeldOutClips
+from solarwm.inference.encoding import EncodedCase, encode_case
 from solarwm.inference.flow_loss import flow_losses
-from solarwm.inference.generate import PassPlan, generate, provenance
+from solarwm.inference.generate import generate, provenance
+from solarwm.inference.plan import PassPlan
 from solarwm.inference.transaction import GenerationStore, attempt
 from solarwm.storage.digests import canonical_json
 

@@ -3,6 +3,7 @@ torch."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,41 @@ from solarwm.errors.types import SolarError
 
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
-    from solarwm.inference.clips import ClipCut
-    from solarwm.inference.generate import PassPlan
 
 SUPPORTED_STAGES = ("stage0p5",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassPlan:
+    """How one pass samples."""
+
+    name: str
+    weights: str
+    """`live` or `ema`."""
+    solver: str
+    """`unipc` or `euler`."""
+    num_inference_steps: int
+    camera: str
+    """`source`, `inverse`, `mirror`, `frozen` or `other`."""
+    latents: int
+    """Latent frames generated."""
+    shift: float
+    """Timestep shift of the noise grid."""
+    numerics: str = "corrected"
+    """`corrected`, or `published` rounding of solver times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipCut:
+    """How clips are cut from their sources."""
+
+    frames: int
+    latents: int
+    height: int
+    width: int
+    fps: float
+    """Frames per second of the clip; 0 keeps the source rate."""
+    translation_transform: str
 
 
 def check_supported(resolved: ResolvedRun) -> None:
@@ -52,8 +84,6 @@ def test_index_path(resolved: ResolvedRun) -> Path:
 
 def pass_plans(resolved: ResolvedRun, *, numerics: str) -> tuple[PassPlan, ...]:
     """The passes in config order."""
-    from solarwm.inference.generate import PassPlan
-
     config: Any = resolved.config
     return tuple(
         PassPlan(
@@ -77,8 +107,6 @@ def wanted_weights(resolved: ResolvedRun) -> tuple[str, ...]:
 
 def clip_cut(resolved: ResolvedRun) -> ClipCut:
     """How held-out clips are cut."""
-    from solarwm.inference.clips import ClipCut
-
     data: Any = resolved.config.data
     return ClipCut(
         frames=data.pixel_frames,

@@ -6,17 +6,23 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solarwm.config.resolve import require_no_placeholders
-from solarwm.data.index import Index, read_index
+from solarwm.data.index import read_index
+from solarwm.data.shards import ShardReader
+from solarwm.distributed.environment import Launcher, check_launcher, read_launcher
 from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans_of
+from solarwm.inference.clips import HeldOutClips
 from solarwm.inference.progress import GenerationProgress
+from solarwm.inference.transaction import GenerationStore
 from solarwm.inference.weights import WeightSource, check_fit, find_weights, load_modules
-from solarwm.runs.admission import holds_run
+from solarwm.runs.admission import holds_run, refuse_foreign
 from solarwm.runs.layout import RunLayout
+from solarwm.runs.manifest import write_launch
 from solarwm.runs.session import RunSession, run_directory
 from solarwm.storage import digests, durable
 
@@ -24,12 +30,40 @@ if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
     from solarwm.distributed.group import RankGroup
     from solarwm.inference.cases import Case
-    from solarwm.inference.clips import HeldOutClips
-    from solarwm.inference.generate import PassPlan
     from solarwm.inference.passes import Generator
-    from solarwm.inference.transaction import GenerationStore
+    from solarwm.inference.plan import PassPlan
 
 QUALITY_SCHEMA = "solarwm.inference-quality.v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All that is decided before the run directory is touched."""
+
+    resolved: ResolvedRun
+    source: WeightSource
+    clips: HeldOutClips
+    cases: tuple[Case, ...]
+    passes: tuple[PassPlan, ...]
+    store: GenerationStore
+    resume: bool
+
+    @property
+    def numerics(self) -> str:
+        """Numerics of the weights."""
+        return self.passes[0].numerics
+
+    def plan(self) -> dict[str, Any]:
+        """What is to be made, as `plan.json` keeps it."""
+        validation: Any = self.resolved.config.validation
+        return {
+            "route": self.resolved.route.key,
+            "selection_seed": validation.selection_seed,
+            "noise_seed": validation.noise_seed,
+            "weights": self.source.identity,
+            "cases": [case.manifest() for case in self.cases],
+            "passes": [asdict(plan) for plan in self.passes],
+        }
 
 
 def infer(
@@ -38,6 +72,7 @@ def infer(
     resume: bool = False,
     first_row: bool = False,
     environ: Mapping[str, str] = os.environ,
+    working_directory: Path | None = None,
 ) -> int:
     """Generate every pass of every case; gives the exit code 0. Collective over all ranks.
 
@@ -46,39 +81,71 @@ def infer(
     `inference.incomplete` (exit 4). `resume` fills what is missing in the same directory,
     `first_row` makes slot 0 only.
     """
-    from solarwm.distributed.environment import check_launcher, read_launcher
-    from solarwm.runs.manifest import write_launch
-
     require_no_placeholders(resolved)
     plans_of.check_supported(resolved)
     launcher = read_launcher(environ, process_id=os.getpid())
     check_launcher(launcher, resolved.topology, command="infer")
+    output = run_directory(resolved.config.runtime.output_dir, working_directory or Path.cwd())
+    layout = RunLayout(output)
+    progress = GenerationProgress()
+    with ShardReader(Path(resolved.config.data.transport.root)) as reader:
+        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row)
+        if launcher.world_rank == 0:
+            _check_directory(layout, prepared)
+        if resume and prepared.store.is_complete():
+            if launcher.world_rank == 0:
+                progress.show({"event": "note", "text": f"already complete: {prepared.store.root}"})
+            return 0
+        session = RunSession(
+            layout,
+            launcher,
+            command="infer",
+            opening=lambda at, token: _write_launch_files(at, token, prepared),
+            resuming=resume,
+            view=progress.show,
+        )
+        try:
+            with session:
+                _generate(session, launcher, prepared)
+        finally:
+            progress.close()
+    if launcher.world_rank == 0:
+        progress.show({"event": "note", "text": f"generation complete: {prepared.store.root}"})
+    return 0
+
+
+def _prepare(
+    resolved: ResolvedRun,
+    layout: RunLayout,
+    reader: ShardReader,
+    *,
+    resume: bool,
+    first_row: bool,
+) -> Prepared:
+    """Weights found and cases selected. Reads only."""
+    config: Any = resolved.config
     source = weight_source(resolved)
     numerics = check_fit(source, resolved)
-    index = read_index(plans_of.test_index_path(resolved))
-    layout = RunLayout(run_directory(resolved.config.runtime.output_dir, Path.cwd()))
-    if resume:
-        _check_resumable(layout.root)
-    count = 1 if first_row else resolved.config.validation.sample_count
-    passes = plans_of.pass_plans(resolved, numerics=numerics)
-    own = len(range(launcher.world_rank, count, launcher.world_size))
-    progress = GenerationProgress(total=own * len(passes) if launcher.world_rank == 0 else 0)
-    session = RunSession(
-        layout,
-        launcher,
-        command="infer",
-        opening=lambda at, token: write_launch(
-            at, resolved, launch={"token": token, "numerics": numerics}
-        ),
-        resuming=resume,
-        view=progress.show,
+    clips = HeldOutClips(
+        index=read_index(plans_of.test_index_path(resolved)),
+        reader=reader,
+        cut=plans_of.clip_cut(resolved),
+        rules=plans_of.camera_rules(resolved),
     )
-    try:
-        with session:
-            _generate(resolved, session, launcher, source, index, passes, count, resume)
-    finally:
-        progress.close()
-    return 0
+    cases = clips.select(
+        1 if first_row else config.validation.sample_count,
+        selection_seed=config.validation.selection_seed,
+        base_noise_seed=config.validation.noise_seed,
+    )
+    return Prepared(
+        resolved=resolved,
+        source=source,
+        clips=clips,
+        cases=cases,
+        passes=plans_of.pass_plans(resolved, numerics=numerics),
+        store=GenerationStore(layout.root / "generation", family=resolved.route.family),
+        resume=resume,
+    )
 
 
 def weight_source(resolved: ResolvedRun) -> WeightSource:
@@ -94,98 +161,62 @@ def weight_source(resolved: ResolvedRun) -> WeightSource:
     return find_weights(Path(path), plans_of.wanted_weights(resolved))
 
 
-def _generate(
-    resolved: ResolvedRun,
-    session: RunSession,
-    launcher: Any,
-    source: WeightSource,
-    index: Index,
-    passes: Sequence[PassPlan],
-    count: int,
-    resume: bool,
-) -> None:
-    import torch
-
-    from solarwm.data.shards import ShardReader
+def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> None:
     from solarwm.distributed.devices import pick_device
     from solarwm.distributed.group import open_group
-    from solarwm.inference.clips import HeldOutClips
-    from solarwm.inference.transaction import GenerationStore
 
-    config: Any = resolved.config
+    config: Any = prepared.resolved.config
     if config.runtime.threads_per_rank:
+        import torch
+
         torch.set_num_threads(config.runtime.threads_per_rank)
     device = pick_device(config.runtime.device, local_rank=launcher.local_rank)
-    with (
-        open_group(
-            launcher,
-            device=device,
-            sp_size=config.distributed.sequence_parallel_size,
-            timeout_s=config.distributed.timeout_s,
-        ) as group,
-        ShardReader(Path(config.data.transport.root)) as reader,
-    ):
+    with open_group(
+        launcher,
+        device=device,
+        sp_size=config.distributed.sequence_parallel_size,
+        timeout_s=config.distributed.timeout_s,
+    ) as group:
         session.watch_collectives(lambda: group.collectives.last)
-        clips = HeldOutClips(
-            index=index,
-            reader=reader,
-            cut=plans_of.clip_cut(resolved),
-            rules=plans_of.camera_rules(resolved),
-        )
-        with session.phase("select"):
-            cases = clips.select(
-                count,
-                selection_seed=config.validation.selection_seed,
-                base_noise_seed=config.validation.noise_seed,
-            )
-        store = GenerationStore(session.layout.root / "generation", family=resolved.route.family)
         if session.is_main:
-            store.begin(_plan(resolved, source, passes, cases), resume=resume)
+            prepared.store.begin(prepared.plan(), resume=prepared.resume)
         group.collectives.barrier(label="generation begun")
         with session.phase("weights"):
-            generator = _generator(resolved, session, group, source, passes, clips, store)
+            generator = _generator(session, group, prepared)
         with session.phase("generate"):
-            _run_share(session, group, generator, passes, cases)
+            _run_share(session, group, generator, prepared)
         with session.phase("commit"):
-            _commit(resolved, session, group, generator, passes, cases)
+            _commit(session, group, generator, prepared)
 
 
-def _generator(
-    resolved: ResolvedRun,
-    session: RunSession,
-    group: RankGroup,
-    source: WeightSource,
-    passes: Sequence[PassPlan],
-    clips: HeldOutClips,
-    store: GenerationStore,
-) -> Generator:
+def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Generator:
     from solarwm.config.route import load
     from solarwm.inference.passes import Generator
 
+    resolved, source = prepared.resolved, prepared.source
     config: Any = resolved.config
     spec = resolved.route.spec
-    profile = spec.profiles[config.model.profile]
-    backbone = load(spec.heavy)(profile, config.model)
-    wanted = tuple(dict.fromkeys(plan.weights for plan in passes))
-    base_path = getattr(config.model, "base_path", None)
+    backbone = load(spec.heavy)(spec.profiles[config.model.profile], config.model)
+    wanted = plans_of.wanted_weights(resolved)
+    base_path = config.model.base_path
     return Generator(
         backbone=backbone,
         modules=load_modules(source, wanted, backbone=backbone, device=group.device),
         weights_ids={weights: source.weights_id(weights) for weights in wanted},
         codec=backbone.codec(
             base_path=Path(base_path) if base_path else None,
-            assets=getattr(config.model, "assets", None),
+            assets=config.model.assets,
             device=group.device,
         ),
-        clips=clips,
-        store=store,
+        clips=prepared.clips,
+        store=prepared.store,
         device=group.device,
         fps=config.data.fps,
         world_rank=session.launch.world_rank,
         facts={
             "resolved_config_digest": resolved.resolved_digest,
             "route": resolved.route.key,
-            "numerics": passes[0].numerics,
+            "numerics": prepared.numerics,
             "weights_path": str(source.path),
             "weights_step": source.step,
         },
@@ -193,80 +224,64 @@ def _generator(
 
 
 def _run_share(
-    session: RunSession,
-    group: RankGroup,
-    generator: Generator,
-    passes: Sequence[PassPlan],
-    cases: Sequence[Case],
+    session: RunSession, group: RankGroup, generator: Generator, prepared: Prepared
 ) -> None:
     """This rank's cases: encode them, share the mean latent, generate what is missing."""
     from solarwm.inference.cases import owned
     from solarwm.inference.passes import encode_cases, mean_latent, missing_slots, run_case
 
     place, store = group.place, generator.store
-    own = owned(cases, place.dp_rank, place.dp_world) if place.sp_rank == 0 else ()
-    missing = missing_slots(store, passes, own)
+    own = owned(prepared.cases, place.dp_rank, place.dp_world) if place.sp_rank == 0 else ()
+    missing = missing_slots(store, prepared.passes, own)
+    session.emit("inference_start", clips=sum(len(plans) for plans in missing.values()))
 
-    def told(plan_name: str, case: Case, fault: BaseException) -> None:
-        store.fail(plan_name, case, fault, world_rank=generator.world_rank)
-        session.emit(
-            "inference_error",
-            **{"pass": plan_name},
-            slot=case.slot,
-            sample_id=case.sample_id,
-            code=getattr(fault, "code", ""),
-            message=str(fault),
-        )
+    def told(plan: PassPlan, case: Case, fault: BaseException) -> None:
+        store.fail(plan.name, case, fault, world_rank=generator.world_rank)
+        fields = {"pass": plan.name, "code": getattr(fault, "code", ""), "message": str(fault)}
+        session.emit("inference_error", slot=case.slot, sample_id=case.sample_id, **fields)
 
     def unreadable(case: Case, fault: BaseException) -> None:
         for plan in missing.get(case.slot, ()):
-            told(plan.name, case, fault)
+            told(plan, case, fault)
 
     encoded = encode_cases(generator, own, unreadable)
     mean = mean_latent(generator, encoded, group.collectives)
+    clock = _Clock()
     for case in own:
         if case.slot not in missing or case.slot not in encoded:
             continue
         if session.stop_requested:
             session.at_boundary()
             session.raise_if_stopped()
-        started = time.perf_counter()
 
-        def on_clip(plan: PassPlan, metrics: Mapping[str, Any], case: Case = case) -> None:
-            nonlocal started
-            now = time.perf_counter()
+        def made(plan: PassPlan, metrics: Mapping[str, Any], case: Case = case) -> None:
+            fields = {"pass": plan.name, "psnr_truth": metrics["psnr_truth"]}
             session.emit(
                 "inference_sample",
-                **{"pass": plan.name},
                 slot=case.slot,
                 sample_id=case.sample_id,
-                psnr_truth=metrics.get("psnr_truth"),
-                duration_s=now - started,
+                duration_s=clock.lap(),
+                **fields,
             )
-            started = now
 
+        clock.lap()
         run_case(
             generator,
             encoded[case.slot],
             missing[case.slot],
             mean_latent_NYX3=mean,
-            on_fault=lambda plan, fault, case=case: told(plan.name, case, fault),
-            on_clip=on_clip,
+            on_fault=lambda plan, fault, case=case: told(plan, case, fault),
+            on_clip=made,
         )
 
 
 def _commit(
-    resolved: ResolvedRun,
-    session: RunSession,
-    group: RankGroup,
-    generator: Generator,
-    passes: Sequence[PassPlan],
-    cases: Sequence[Case],
+    session: RunSession, group: RankGroup, generator: Generator, prepared: Prepared
 ) -> None:
     """Markers and the quality summary on rank 0; every rank learns whether slots are missing."""
     from solarwm.inference.passes import missing_slots
 
-    store = generator.store
+    store, passes, cases = prepared.store, prepared.passes, prepared.cases
     group.collectives.barrier(label="clips published")
     lacking = missing_slots(store, passes, cases)
     if session.is_main:
@@ -276,11 +291,11 @@ def _commit(
             for plan in passes
             if not any(plan in missing for missing in lacking.values())
         ]
-        validation: Any = resolved.config.validation
+        validation: Any = prepared.resolved.config.validation
         if not lacking:
             store.commit(
                 entries,
-                test_index=str(plans_of.test_index_path(resolved)),
+                test_index=str(plans_of.test_index_path(prepared.resolved)),
                 selection_seed=validation.selection_seed,
                 noise_seed=validation.noise_seed,
                 cases=len(cases),
@@ -299,6 +314,18 @@ def _commit(
         )
 
 
+class _Clock:
+    """Seconds since the last lap."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        taken, self._last = now - self._last, now
+        return taken
+
+
 def _write_quality(store: GenerationStore, passes: Sequence[PassPlan]) -> None:
     from solarwm.inference.quality import summarise
 
@@ -310,47 +337,25 @@ def _write_quality(store: GenerationStore, passes: Sequence[PassPlan]) -> None:
     durable.write_bytes_atomic(store.root / "quality.json", digests.human_json(table))
 
 
-def _plan(
-    resolved: ResolvedRun,
-    source: WeightSource,
-    passes: Sequence[PassPlan],
-    cases: Sequence[Case],
-) -> dict[str, Any]:
-    validation: Any = resolved.config.validation
-    return {
-        "route": resolved.route.key,
-        "selection_seed": validation.selection_seed,
-        "noise_seed": validation.noise_seed,
-        "weights": source.identity,
-        "cases": [case.manifest() for case in cases],
-        "passes": [
-            {
-                "name": plan.name,
-                "weights": plan.weights,
-                "solver": plan.solver,
-                "num_inference_steps": plan.num_inference_steps,
-                "camera": plan.camera,
-                "latents": plan.latents,
-                "shift": plan.shift,
-                "numerics": plan.numerics,
-            }
-            for plan in passes
-        ],
-    }
+def _check_directory(layout: RunLayout, prepared: Prepared) -> None:
+    """Refuse (exit 2) a directory that holds another run or another generation. For rank 0."""
+    if not prepared.resume:
+        refuse_foreign(layout.root, resuming=False)
+    elif holds_run(layout.root) is not None:
+        try:
+            action = json.loads(layout.launch_manifest.read_bytes()).get("action")
+        except (OSError, ValueError):
+            action = None
+        if action not in ("infer", None):
+            raise SolarError(
+                "run.directory-taken",
+                f"the output directory holds a run of `solarwm {action}`",
+                where=str(layout.root),
+                fixes=["--set runtime.output_dir=NEW_DIR"],
+            )
+    prepared.store.check(prepared.plan(), resume=prepared.resume)
 
 
-def _check_resumable(root: Path) -> None:
-    """Refuse (exit 2) to resume a directory that holds another kind of run."""
-    if holds_run(root) is None:
-        return
-    try:
-        action = json.loads((root / "launch-manifest.json").read_bytes()).get("action")
-    except (OSError, ValueError):
-        action = None
-    if action not in ("infer", None):
-        raise SolarError(
-            "run.directory-taken",
-            f"the output directory holds a run of `solarwm {action}`",
-            where=str(root),
-            fixes=["--set runtime.output_dir=NEW_DIR"],
-        )
+def _write_launch_files(layout: RunLayout, token: str, prepared: Prepared) -> None:
+    launch = {"token": token, "numerics": prepared.numerics}
+    write_launch(layout, prepared.resolved, launch=launch)

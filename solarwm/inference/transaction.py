@@ -64,14 +64,10 @@ class GenerationStore:
         """Public directory of one clip of one pass."""
         return self.pass_root(pass_name) / slot_name(slot)
 
-    def begin(self, plan: Mapping[str, Any], *, resume: bool) -> None:
-        """Record what is to be made. A second start without `resume`, or with another plan, is
-        refused (exit 2)."""
-        body = digests.canonical_json({"schema": PLAN_SCHEMA, "family": self.family, **plan})
+    def check(self, plan: Mapping[str, Any], *, resume: bool) -> None:
+        """Refuse (exit 2) a second start without `resume`, or with another plan. Writes nothing."""
         path = self.root / "plan.json"
         if not path.exists():
-            self.root.mkdir(parents=True, exist_ok=True)
-            durable.create_bytes(path, body)
             return
         if not resume:
             raise SolarError(
@@ -83,12 +79,9 @@ class GenerationStore:
                     "--set runtime.output_dir=NEW_DIR",
                 ],
             )
-        written = json.loads(path.read_bytes())
-        asked = json.loads(body)
-        if written != asked:
-            changed = sorted(
-                key for key in {*written, *asked} if written.get(key) != asked.get(key)
-            )
+        written, asked = json.loads(path.read_bytes()), json.loads(self._plan_bytes(plan))
+        changed = sorted(key for key in {*written, *asked} if written.get(key) != asked.get(key))
+        if changed:
             raise SolarError(
                 "inference.plan-differs",
                 "the generation to resume was started for something else",
@@ -99,7 +92,17 @@ class GenerationStore:
                     "--set runtime.output_dir=NEW_DIR",
                 ],
             )
-        self._sweep()
+
+    def begin(self, plan: Mapping[str, Any], *, resume: bool) -> None:
+        """Record what is to be made, after `check`; a resume sweeps what a killed run left half
+        made."""
+        self.check(plan, resume=resume)
+        path = self.root / "plan.json"
+        if path.exists():
+            self._sweep()
+            return
+        durable.make_directories(self.root)
+        durable.create_bytes(path, self._plan_bytes(plan))
 
     def filled(self, pass_name: str) -> frozenset[int]:
         """Slots of a pass that are published."""
@@ -218,6 +221,9 @@ class GenerationStore:
             "node_local_artifacts": False,
         }
         _create_same(self.root / COMPLETE, digests.canonical_json(marker))
+
+    def _plan_bytes(self, plan: Mapping[str, Any]) -> bytes:
+        return digests.canonical_json({"schema": PLAN_SCHEMA, "family": self.family, **plan})
 
     def _checked_manifest(self, pass_name: str, case: Case) -> bytes:
         folder = self.slot_path(pass_name, case.slot)

@@ -19,9 +19,10 @@ from solarwm.data.index import read_index
 from solarwm.data.shards import ShardReader
 from solarwm.distributed.collectives import Collectives
 from solarwm.errors.types import SolarError
-from solarwm.inference.clips import ClipCut, HeldOutClips, encode_case
+from solarwm.inference.clips import HeldOutClips
+from solarwm.inference.encoding import encode_case
 from solarwm.inference.flow_loss import flow_losses
-from solarwm.inference.generate import PassPlan, case_track, generate, start_noise
+from solarwm.inference.generate import case_track, generate, start_noise
 from solarwm.inference.passes import (
     Generator,
     encode_cases,
@@ -29,6 +30,7 @@ from solarwm.inference.passes import (
     missing_slots,
     run_case,
 )
+from solarwm.inference.plan import ClipCut, PassPlan
 from solarwm.inference.transaction import GenerationStore
 from solarwm.inference.video import read_mp4
 from solarwm.synthetic.writer import synthesize
