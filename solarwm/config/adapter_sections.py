@@ -147,11 +147,6 @@ class SteppedCheckpoint(CheckpointSection):
 class AdapterRun(RunConfig):
     """A run whose cadence and running average live in other sections than those of Wan."""
 
-    validation: SteppedValidation = section()
-    """Held-out generation."""
-    checkpoint: SteppedCheckpoint = section()
-    """Start weights, resume, retention, running average."""
-
     @property
     def save_every(self) -> int:
         """Optimizer steps between checkpoints, 0 = off."""

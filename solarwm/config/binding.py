@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -14,6 +14,14 @@ from solarwm.config.finding import Finding
 from solarwm.config.marks import UNKNOWN, Architecture, Facts, Format, Location, Mark, Recipe
 
 Path = tuple[str | int, ...]
+
+
+def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
 
 
 def key_of(name: str, info: FieldInfo) -> str:
@@ -81,11 +89,11 @@ def fill(model: type[BaseModel], plain: Mapping[str, Any], facts: Facts) -> dict
         if inner is None:
             continue
         value = result.get(key)
-        if many and isinstance(value, Sequence) and not isinstance(value, str):
+        if many and _is_list(value):
             result[key] = [
-                fill(inner, item, facts) if isinstance(item, Mapping) else item for item in value
+                fill(inner, item, facts) if _is_mapping(item) else item for item in value
             ]
-        elif isinstance(value, Mapping):
+        elif _is_mapping(value):
             result[key] = fill(inner, value, facts)
         elif key not in result and not many and _has_default_section(info):
             added = fill(inner, {}, facts)
@@ -98,14 +106,14 @@ def same(left: Any, right: Any) -> bool:
     """Equality of config values: 1 equals 1.0, a list equals a tuple, a bool equals no number."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+    if _is_list(left) and _is_list(right):
         return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
     return bool(left == right)
 
 
 def binding_faults(model: type[BaseModel], plain: Mapping[str, Any], facts: Facts) -> list[Finding]:
     """Written values that contradict a format constant or the architecture of the profile."""
-    found = []
+    found: list[Finding] = []
     for path, value, mark in _written(model, plain, ()):
         expected = mark.expected(facts)
         if expected is UNKNOWN or same(value, expected) or not _binds(mark, facts):
@@ -116,7 +124,7 @@ def binding_faults(model: type[BaseModel], plain: Mapping[str, Any], facts: Fact
 
 def deviations(model: type[BaseModel], written: Mapping[str, Any], facts: Facts) -> list[str]:
     """One note for each written value that differs from the published recipe."""
-    notes = []
+    notes: list[str] = []
     for path, value, mark in _written(model, written, ()):
         expected = mark.expected(facts) if isinstance(mark, Recipe) else UNKNOWN
         if expected is not UNKNOWN and not same(value, expected):
@@ -152,16 +160,11 @@ def _written(
         if mark is not None:
             yield here, value, mark
         inner, many = nested(info.annotation)
-        if inner is not None and isinstance(value, Mapping):
+        if inner is not None and _is_mapping(value):
             yield from _written(inner, value, here)
-        elif (
-            inner is not None
-            and many
-            and isinstance(value, Sequence)
-            and not isinstance(value, str)
-        ):
+        elif inner is not None and many and _is_list(value):
             for index, item in enumerate(value):
-                if isinstance(item, Mapping):
+                if _is_mapping(item):
                     yield from _written(inner, item, (*here, index))
 
 
@@ -186,6 +189,6 @@ def _shown(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list | tuple):
+    if _is_list(value):
         return f"[{', '.join(_shown(item) for item in value)}]"
     return str(value)

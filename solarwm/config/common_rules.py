@@ -69,8 +69,8 @@ def transport_faults(data: DataSection) -> Iterator[Finding]:
                     "--set data.transport.root=gs://BUCKET/PREFIX",
                 ),
             )
-        missing = {"cache_dir": transport.cache_dir, "cache_max_gib": transport.cache_max_gib}
-        for key, value in missing.items():
+        needed = {"cache_dir": transport.cache_dir, "cache_max_gib": transport.cache_max_gib}
+        for key, value in needed.items():
             if value is None:
                 yield missing((*here, key), "shards of a bucket are read through a local cache")
         if data.index_root is None:

@@ -131,6 +131,7 @@ def frame_splits(facts: Facts) -> Any:
 def token_splits(facts: Facts) -> Any:
     """Tokens of each sequence-parallel rank."""
     splits = facts.get("distributed.sp_frame_splits", frame_splits(facts))
-    if not isinstance(splits, list) or not all(isinstance(part, int) for part in splits):
+    try:
+        return [int(part) * facts.tokens_per_latent for part in splits]
+    except (TypeError, ValueError):
         return UNKNOWN
-    return [part * facts.tokens_per_latent for part in splits]

@@ -35,9 +35,10 @@ class Facts:
         """The written value at a dotted path, or `default` where a part of it is missing."""
         node: Any = self.config
         for part in dotted.split("."):
-            if not isinstance(node, Mapping) or part not in node:
+            try:
+                node = node[part]
+            except (KeyError, TypeError, IndexError):
                 return default
-            node = node[part]
         return node
 
     def integer(self, dotted: str, default: int) -> int:

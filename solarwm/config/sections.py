@@ -177,8 +177,6 @@ class RunBase(Section):
 
     schema_id: Literal["solarwm.run.v1"] = Field(alias="schema")
     """Format of the file."""
-    action: Literal["train", "infer", "preencode"]
-    """Command the file is written for."""
     name: Text
     """Name of the run."""
     model: ModelSection

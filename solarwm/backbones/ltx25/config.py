@@ -16,7 +16,7 @@ from solarwm.backbones.ltx25.sections import (
     LtxTrain,
     LtxValidation,
 )
-from solarwm.config.adapter_sections import AdapterRun
+from solarwm.config.adapter_sections import AdapterRun, SteppedCheckpoint
 from solarwm.config.sections import PreencodeRun as PreencodeBase
 from solarwm.config.strict import section
 
@@ -44,6 +44,8 @@ class Stage0p5Run(AdapterRun):
     """Training rule, batch, optimizer; the batch is provenance for `infer`."""
     validation: LtxValidation = section()
     """Held-out generation during training."""
+    checkpoint: SteppedCheckpoint = section()
+    """Resume, retention, running average."""
     inference: LtxInference = section()
     """Generation with `solarwm infer`."""
 

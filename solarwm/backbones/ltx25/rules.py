@@ -48,7 +48,7 @@ def _rank_index(config: Any) -> Iterator[Finding]:
         yield Finding(
             path=("preencode", "index_relative_path"),
             code="config.value",
-            message=f"index_relative_path {path!r} must be a relative .jsonl path with one {{rank}}",
+            message=f"index_relative_path {path!r} must be a relative .jsonl path with a {{rank}}",
             fixes=("--set preencode.index_relative_path='indexes/preencoded.rank-{rank}.jsonl'",),
         )
 

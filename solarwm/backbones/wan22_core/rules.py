@@ -100,7 +100,7 @@ def _passes(config: Any, spec: BackboneSpec, profile: Profile) -> Iterator[Findi
             yield Finding(
                 path=(*here, "solver" if item.mode == mode else "mode"),
                 code="config.value",
-                message=f"pass {item.name!r}: {item.mode} with {item.solver} does not fit {train.stage}",
+                message=f"pass {item.name!r}: {item.mode} {item.solver} does not fit {train.stage}",
                 why=f"this route generates in mode {mode} with {' or '.join(solvers)}",
                 fixes=(f"mode: {mode}", f"solver: {solvers[0]}"),
             )
