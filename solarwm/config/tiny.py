@@ -84,8 +84,8 @@ def _cadence(values: dict[str, Any], ranks: int) -> None:
     for section, key, every in (
         ("runtime", "save_every", 2),
         ("runtime", "validate_every", _STEPS),
-        ("checkpoint", "save_every", 2),
-        ("validation", "validate_every", _STEPS),
+        ("checkpoint", "save_every_steps", 2),
+        ("validation", "validate_every_steps", _STEPS),
     ):
         inner = values.get(section)
         if isinstance(inner, dict) and key in inner:
