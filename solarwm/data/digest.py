@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2s
@@ -13,12 +12,7 @@ from typing import Any
 from solarwm.data.index import FaultSink, iterate_rows
 from solarwm.errors.types import SolarError
 
-# A number token that orjson may read or write differently from the standard library: an exponent,
-# an integer part of 16 digits or more, a magnitude below 1e-4, a negative zero, NaN or infinity. A
-# hit inside a text only costs the slower encoder.
-_UNSAFE_NUMBER = re.compile(
-    rb"[:,\[]\s*-?(?:[0-9][0-9.]*[eE]|[0-9]{16}|0\.0000|NaN|Infinity)|[:,\[]\s*-0(?![.0-9])"
-)
+_PLAIN_TYPES = frozenset((str, int, bool, type(None)))
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
@@ -80,7 +74,7 @@ def canonical_row(text: bytes, row: Mapping[str, Any]) -> bytes:
 
     Raises ValueError where the standard library does (NaN, infinity, lone surrogates).
     """
-    if _UNSAFE_NUMBER.search(text) is None:
+    if all(type(value) in _PLAIN_TYPES or _is_safe(value) for value in row.values()):
         import orjson
 
         try:
@@ -89,3 +83,19 @@ def canonical_row(text: bytes, row: Mapping[str, Any]) -> bytes:
             pass
     exact = json.loads(text)
     return _ENCODER.encode(exact).encode() + b"\n"
+
+
+def _is_safe(value: Any) -> bool:
+    """Whether orjson read and writes this value as the standard library does.
+
+    It does not for floats that are written with an exponent, for whole numbers beyond 64 bits
+    (which it reads as such floats), and for NaN and infinity.
+    """
+    kind = type(value)
+    if kind is float:
+        return value == 0 or 1e-4 <= abs(value) < 1e16
+    if kind is dict:
+        return all(map(_is_safe, value.values()))
+    if kind is list:
+        return all(map(_is_safe, value))
+    return True

@@ -10,8 +10,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from solarwm.data.lines import iterate_lines
-from solarwm.data.rows import Row, row_fault, shard_identity, typed_row
+from solarwm.data.rows import IDENTITY_FIELDS, Row, row_fault, shard_identity, typed_row
 from solarwm.errors.types import SolarError
 
 FaultSink = Callable[[SolarError], None]
@@ -75,20 +77,16 @@ def iterate_rows(
     path = Path(path)
     seen: set[str] = set()
     good_shards: set[str] = set()
-    identities: dict[str, tuple[object, ...]] = {}
+    identities: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {}
     ordinal = -1
     for ordinal, (number, offset, text) in enumerate(iterate_lines(path, tap=tap)):
-        place = _Place(path, number, ordinal, offset)
-        fault: SolarError | None = None
-        row: dict[str, Any] = {}
         try:
-            row = _parsed(text, place)
-            _check(row, place, seen, good_shards, identities)
-        except SolarError as error:
-            fault = error
-        if fault is not None:
+            row = _parsed(text)
+            _check(row, path, seen, good_shards, identities)
+        except _RowFault as found:
+            fault = found.at(path, number, ordinal, offset)
             if on_fault is None:
-                raise fault
+                raise fault from None
             on_fault(fault)
             continue
         if see_line:
@@ -118,44 +116,34 @@ def ensure_disjoint(train: Index, test: Index) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    path: Path
-    line: int
-    ordinal: int
-    offset: int
+class _RowFault(Exception):
+    """What is wrong with a row, before its place in the file is added."""
 
-    def error(
-        self,
-        code: str,
-        headline: str,
-        *,
-        name: str | None = None,
-        why: str = "",
-        sample: str | None = None,
-    ) -> SolarError:
-        context: dict[str, object] = {
-            "row": self.ordinal + 1,
-            "line": self.line,
-            "byte_offset": self.offset,
-        }
+    def __init__(
+        self, code: str, headline: str, why: str, *, name: str = "", sample: object = None
+    ) -> None:
+        super().__init__(headline)
+        self.code = code
+        self.why = why
+        self.context: dict[str, object] = {}
         if name:
-            context["field"] = name
-        if sample:
-            context["sample_id"] = sample
-        at = f"row {self.ordinal + 1}, line {self.line}, byte {self.offset}"
+            self.context["field"] = name
+        if isinstance(sample, str):
+            self.context["sample_id"] = sample
+
+    def at(self, path: Path, line: int, ordinal: int, offset: int) -> SolarError:
+        """The error a person sees."""
+        place = {"row": ordinal + 1, "line": line, "byte_offset": offset}
         return SolarError(
-            code,
-            headline,
-            where=f"{self.path}:{self.line}",
-            why=f"{why} ({at})" if why else at,
-            context=context,
+            self.code,
+            str(self),
+            where=f"{path}:{line}",
+            why=f"{self.why} (row {ordinal + 1}, line {line}, byte {offset})",
+            context=place | self.context,
         )
 
 
-def _parsed(text: bytes, place: _Place) -> dict[str, Any]:
-    import orjson
-
+def _parsed(text: bytes) -> dict[str, Any]:
     try:
         row = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -163,52 +151,56 @@ def _parsed(text: bytes, place: _Place) -> dict[str, Any]:
         try:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise place.error("index.bad-json", "a row is not valid JSON", why=str(error)) from None
+            raise _RowFault("index.bad-json", "a row is not valid JSON", str(error)) from None
     if type(row) is not dict:
-        raise place.error(
-            "index.bad-json", "a row is not a JSON object", why=f"it is {type(row).__name__}"
-        )
+        kind = type(row).__name__
+        raise _RowFault("index.bad-json", "a row is not a JSON object", f"it is a {kind}")
     return row
 
 
 def _check(
     row: dict[str, Any],
-    place: _Place,
+    path: Path,
     seen: set[str],
     good_shards: set[str],
-    identities: dict[str, tuple[object, ...]],
+    identities: dict[str, tuple[tuple[object, ...], tuple[object, ...]]],
 ) -> None:
     if fault := row_fault(row, good_shards):
-        code = "index.bad-path" if fault.kind == "path" else "index.bad-field"
-        sample = row.get("sample_id")
-        raise place.error(
-            code,
+        raise _RowFault(
+            "index.bad-path" if fault.kind == "path" else "index.bad-field",
             f"field `{fault.field}` of a row is wrong",
+            fault.why,
             name=fault.field,
-            why=fault.why,
-            sample=sample if isinstance(sample, str) else None,
+            sample=row.get("sample_id"),
         )
     sample_id = row["sample_id"]
     if sample_id in seen:
-        first = _first_line(place.path, sample_id)
-        raise place.error(
+        raise _RowFault(
             "index.duplicate-id",
             f"sample id {sample_id!r} stands twice",
+            f"it was first seen in line {_first_line(path, sample_id)}",
             name="sample_id",
-            why=f"it was first seen in line {first}",
             sample=sample_id,
         )
     seen.add(sample_id)
-    identity = shard_identity(row)
-    known = identities.setdefault(row["shard"], identity)
-    if known != identity:
-        raise place.error(
+    told = _identity_of(row)
+    known = identities.get(row["shard"])
+    if known is None:
+        identities[row["shard"]] = told, shard_identity(row)
+    elif known[0] != told and known[1] != (identity := shard_identity(row)):
+        raise _RowFault(
             "index.shard-drift",
             f"rows of shard {row['shard']!r} disagree about it",
+            f"(generation, size, md5, digest) is {identity} here and {known[1]} in an earlier row",
             name="shard_size",
-            why=f"(generation, size, md5, digest) is {identity} here and {known} in an earlier row",
             sample=sample_id,
         )
+
+
+def _identity_of(row: dict[str, Any]) -> tuple[object, ...]:
+    """The identity fields as they stand in the row."""
+    get = row.get
+    return tuple(map(get, IDENTITY_FIELDS))
 
 
 def _first_line(path: Path, sample_id: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*\Z")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -13,6 +14,8 @@ def relative_key_fault(text: str) -> str | None:
     A relative key is not empty, has no backslash, no leading slash, no URL scheme and no empty, `.`
     or `..` segment.
     """
+    if _PLAIN.match(text):
+        return None
     if not text:
         return "it is empty"
     if "\\" in text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -71,9 +71,7 @@ _TYPED = frozenset(column.name for column in fields(Row)) - {"ordinal", "extra"}
 
 
 def row_fault(row: Mapping[str, Any], good_shards: set[str]) -> FieldFault | None:
-    """The first thing wrong with a parsed row, or None. `good_shards` remembers shard keys already
-    passed.
-    """
+    """The first thing wrong with a parsed row, or None; `good_shards` remembers keys passed."""
     for name in ("sample_id", "key", "shard"):
         value = row.get(name)
         if type(value) is not str or not value:
@@ -83,32 +81,15 @@ def row_fault(row: Mapping[str, Any], good_shards: set[str]) -> FieldFault | Non
         if why := relative_key_fault(shard):
             return FieldFault("shard", f"{shard!r} is no relative key: {why}", "path")
         good_shards.add(shard)
-    if "epoch_repeats" in row:
-        repeats = row["epoch_repeats"]
-        if type(repeats) is not int or repeats < 1:
-            return FieldFault(
-                "epoch_repeats", _expected("a whole number of at least 1", row, "epoch_repeats")
-            )
-    for name in MEMBER_FIELDS:
-        value = row.get(name)
-        if value is None:
-            continue
-        if type(value) is not str:
-            return FieldFault(name, _expected("a text", row, name))
-        if why := relative_key_fault(value):
-            return FieldFault(name, f"{value!r} is no relative key: {why}", "path")
-    for name in _COUNT_FIELDS:
-        value = row.get(name)
-        if value is not None and (type(value) is not int or value < 0):
-            return FieldFault(name, _expected("a whole number of at least 0", row, name))
-    for name in _TEXT_FIELDS:
-        value = row.get(name)
-        if value is not None and type(value) is not str:
-            return FieldFault(name, _expected("a text", row, name))
-    fps = row.get("fps")
-    if fps is not None and (type(fps) not in (int, float) or not 0 <= fps < 1e6):
-        return FieldFault("fps", _expected("a finite number of at least 0", row, "fps"))
-    return _identity_fault(row) or _nested_fault(row)
+    for name, value in row.items():
+        rule = _RULES.get(name)
+        if rule is not None and (fault := rule(row, name, value)):
+            return fault
+    if "shard_size" not in row and any(row.get(name) for name in IDENTITY_FIELDS):
+        return FieldFault(
+            "shard_size", "the shard is identified, so `shard_size` must be given too"
+        )
+    return None
 
 
 def shard_identity(row: Mapping[str, Any]) -> tuple[object, ...]:
@@ -162,57 +143,98 @@ def _rate(value: object) -> float:
     return float(value) if number and 0 < value < 1e6 else 0.0  # type: ignore[operator]
 
 
-def _identity_fault(row: Mapping[str, Any]) -> FieldFault | None:
-    size = row.get("shard_size")
-    if size is None:
-        for name in IDENTITY_FIELDS:
-            if row.get(name):
-                return FieldFault(
-                    "shard_size", f"`{name}` is given, so `shard_size` must be given too"
-                )
-        return None
-    whole = type(size) is int or (type(size) is str and _INT_TEXT.match(size) is not None)
-    if not whole or int(size) <= 0:
-        return FieldFault(
-            "shard_size", _expected("a whole number of bytes above 0", row, "shard_size")
-        )
-    digest = row.get("shard_digest")
-    if digest and (type(digest) is not str or not _HEX64.match(digest)):
-        return FieldFault(
-            "shard_digest", _expected("64 lower-case hex digits", row, "shard_digest")
-        )
-    md5 = row.get("shard_md5_b64")
-    if md5 and not _is_md5(md5):
-        return FieldFault("shard_md5_b64", _expected("base64 of 16 bytes", row, "shard_md5_b64"))
-    generation = row.get("shard_generation")
-    if generation is not None and type(generation) not in (str, int):
-        return FieldFault(
-            "shard_generation", _expected("a text or whole number", row, "shard_generation")
-        )
+def _repeats(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if type(value) is not int or value < 1:
+        return FieldFault(name, _expected("a whole number of at least 1", row, name))
     return None
 
 
-def _nested_fault(row: Mapping[str, Any]) -> FieldFault | None:
-    manifest = row.get("manifest")
-    if manifest is not None and type(manifest) is not dict:
-        return FieldFault("manifest", _expected("an object", row, "manifest"))
-    indices = row.get("source_frame_indices")
-    if indices is None:
+def _member(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if type(value) is str:
+        if why := relative_key_fault(value):
+            return FieldFault(name, f"{value!r} is no relative key: {why}", "path")
+    elif value is not None:
+        return FieldFault(name, _expected("a text", row, name))
+    return None
+
+
+def _whole(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value is not None and (type(value) is not int or value < 0):
+        return FieldFault(name, _expected("a whole number of at least 0", row, name))
+    return None
+
+
+def _text(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value is not None and type(value) is not str:
+        return FieldFault(name, _expected("a text", row, name))
+    return None
+
+
+def _fps(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value is not None and (type(value) not in (int, float) or not 0 <= value < 1e6):
+        return FieldFault(name, _expected("a finite number of at least 0", row, name))
+    return None
+
+
+def _size(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value is None and not any(row.get(other) for other in IDENTITY_FIELDS):
         return None
-    if type(indices) is not list or not indices or any(type(index) is not int for index in indices):
-        return FieldFault(
-            "source_frame_indices",
-            _expected("a list of whole numbers", row, "source_frame_indices"),
-        )
+    whole = type(value) is int or (type(value) is str and _INT_TEXT.match(value) is not None)
+    if value is None or not whole or int(value) <= 0:
+        return FieldFault(name, _expected("a whole number of bytes above 0", row, name))
+    return None
+
+
+def _digest(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value and (type(value) is not str or not _HEX64.match(value)):
+        return FieldFault(name, _expected("64 lower-case hex digits", row, name))
+    return None
+
+
+def _md5(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value and not _is_md5(value):
+        return FieldFault(name, _expected("base64 of 16 bytes", row, name))
+    return None
+
+
+def _generation(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value is not None and type(value) not in (str, int):
+        return FieldFault(name, _expected("a text or whole number", row, name))
+    return None
+
+
+def _manifest(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value is not None and type(value) is not dict:
+        return FieldFault(name, _expected("an object", row, name))
+    return None
+
+
+def _indices(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None:
+    if value is None:
+        return None
+    if type(value) is not list or not value or any(type(index) is not int for index in value):
+        return FieldFault(name, _expected("a list of whole numbers", row, name))
     start = row.get("start_frame")
-    first = indices[0]
-    if indices != list(range(first, first + len(indices))) or (
-        start is not None and first != start
-    ):
-        return FieldFault(
-            "source_frame_indices", f"it must count up by one from start_frame ({start})"
-        )
+    first = value[0]
+    counts_up = value == list(range(first, first + len(value)))
+    if not counts_up or (start is not None and first != start):
+        return FieldFault(name, f"it must count up by one from start_frame ({start})")
     return None
+
+
+_RULES: dict[str, Callable[[Mapping[str, Any], str, Any], FieldFault | None]] = {
+    "epoch_repeats": _repeats,
+    "shard_size": _size,
+    "shard_digest": _digest,
+    "shard_md5_b64": _md5,
+    "shard_generation": _generation,
+    "fps": _fps,
+    "manifest": _manifest,
+    "source_frame_indices": _indices,
+    **dict.fromkeys(MEMBER_FIELDS, _member),
+    **dict.fromkeys(_COUNT_FIELDS, _whole),
+    **dict.fromkeys(_TEXT_FIELDS, _text),
+}
 
 
 def _is_md5(value: object) -> bool:
