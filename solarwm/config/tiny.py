@@ -107,7 +107,8 @@ def _shrink(model: type[BaseModel], values: dict[str, Any], path: str) -> dict[s
         if mark is not None and mark.by is not None and not info.is_required():
             continue
         weights = path == "model" or path.startswith("model.")
-        if weights and location_of(info) is not None and not info.is_required():
+        place = location_of(info)
+        if weights and place is not None and place.released_only and not info.is_required():
             continue
         inner, many = nested(info.annotation)
         if here == "model.assets":
