@@ -58,6 +58,8 @@ class Backbone(Protocol):
     spec: BackboneSpec
     profile: Profile
     time: TimeCoordinate
+    layouts: tuple[str, ...]
+    """What `velocity` accepts as `layout`; a route runs when its causal mode is among them."""
 
     def build(self, *, device: torch.device | str, seed: int) -> nn.Module:
         """A transformer on `device` (`meta` allocates nothing), keyed by `seed`."""

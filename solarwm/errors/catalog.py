@@ -493,6 +493,11 @@ CATALOG: dict[str, Entry] = {
         "The weights were trained for something else",
         "Family, profile and camera settings of the config must be those the checkpoint was trained with.",
     ),
+    "inference.unknown-solver": Entry(
+        2,
+        "There is no such solver",
+        "A validation or inference pass names its solver; the route says which it can sample with.",
+    ),
     "inference.weights-missing": Entry(
         3,
         "The weights to generate with are not there",

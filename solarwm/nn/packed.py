@@ -33,7 +33,8 @@ def pack(layers: Sequence[nn.Linear]) -> None:
 
 def project(layers: Sequence[nn.Module], x: Tensor) -> tuple[Tensor, ...]:
     """One output a layer; one matrix product when `pack` holds and no layer is wrapped."""
-    if torch.is_autocast_enabled(x.device.type) or any(type(m) is not nn.Linear for m in layers):
+    casts = not x.is_meta and torch.is_autocast_enabled(x.device.type)
+    if casts or any(type(m) is not nn.Linear for m in layers):
         return tuple(layer(x) for layer in layers)
     linears: list[nn.Linear] = list(layers)  # type: ignore[arg-type]
     if any(m._forward_hooks or m._forward_pre_hooks for m in linears):

@@ -56,6 +56,6 @@ def cached_table(
 
 
 def rotate(x_BLD: Tensor, table_LP: Tensor) -> Tensor:
-    """Every pair of `x` turned by its token's angles; D is the heads side by side, 2 P each. fp32."""
+    """Every pair of `x` turned by its token's angles; D is the heads side by side, 2 P each."""
     pairs = torch.view_as_complex(x_BLD.unflatten(-1, (-1, table_LP.shape[-1], 2)))
     return torch.view_as_real(pairs * table_LP[:, None]).flatten(-3)

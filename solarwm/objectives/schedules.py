@@ -18,7 +18,7 @@ from solarwm.nn.time import shift
 NUM_TRAIN_TIMESTEPS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimeTable:
     """The levels a Wan objective draws from, fp32 [N], largest first."""
 

@@ -18,12 +18,13 @@ from solarwm.data.tensors import LatentBatch
 from solarwm.nn.time import TimeCoordinate
 from solarwm.routes.spec import BackboneSpec, Profile
 
-LAYOUTS = ("bidirectional",)
 NATIVE_TIME_SCALE = 1000.0
 
 
 class WanBackbone:
     """One Wan family at one profile; holds no weights."""
+
+    layouts = ("bidirectional",)
 
     def __init__(self, spec: BackboneSpec, profile: Profile, *, translation_transform: str) -> None:
         if translation_transform not in spec.camera_transforms:
@@ -71,8 +72,8 @@ class WanBackbone:
         endpoint_BF: Tensor | None = None,
     ) -> Tensor:
         """Canonical velocity eps - x0, fp32 [B,F,C,H,W], at one noise level a frame."""
-        if layout not in LAYOUTS:
-            raise ValueError(f"{self.spec.family} has the layouts {LAYOUTS}, not {layout!r}")
+        if layout not in self.layouts:
+            raise ValueError(f"{self.spec.family} has the layouts {self.layouts}, not {layout!r}")
         if endpoint_BF is not None:
             raise ValueError(f"{self.spec.family} has no flow-map endpoint in this layout")
         time_BF = self.time.to_native(sigma_BF.float())
