@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,16 @@ def test_the_examples_are_the_published_ones() -> None:
 def test_a_published_example_resolves_without_deviating_from_the_recipe(name: str) -> None:
     notes = [note for note in _resolve(name).notes if "provider_entrypoint" not in note]
     assert [note for note in notes if "recipe" in note] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resolved_config_resolves_to_itself(name: str, tmp_path: Path) -> None:
+    first = _resolve(name)
+    path = tmp_path / "resolved.json"
+    path.write_text(json.dumps(first.canonical))
+    again = resolve(path, [], environ={})
+    assert again.canonical == first.canonical
+    assert again.resolved_digest == first.resolved_digest
 
 
 @pytest.mark.parametrize("name", VALUES)
