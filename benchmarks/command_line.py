@@ -45,7 +45,13 @@ def rows(*, rounds: int) -> list[Ratio]:
         model = run_quietly([sys.executable, str(bare_resolve)], env)
         cases = [
             ("solarwm --help", [*solarwm, "--help"], bare_help, "bare Typer --help", 1.4),
-            ("solarwm config routes", [*solarwm, "config", "routes"], bare_run, "bare Typer command", 1.2),
+            (
+                "solarwm config routes",
+                [*solarwm, "config", "routes"],
+                bare_run,
+                "bare Typer command",
+                1.2,
+            ),
             ("solarwm --version", [*solarwm, "--version"], bare_run, "bare Typer command", 1.2),
             (
                 "solarwm config resolve",
@@ -56,6 +62,13 @@ def rows(*, rounds: int) -> list[Ratio]:
             ),
         ]
         return [
-            measure(name, run_quietly(command, env), anchor, anchor_name=label, target=target, rounds=rounds)
+            measure(
+                name,
+                run_quietly(command, env),
+                anchor,
+                anchor_name=label,
+                target=target,
+                rounds=rounds,
+            )
             for name, command, anchor, label, target in cases
         ]

@@ -75,9 +75,7 @@ def measure(
 def bootstrap_interval(values: Sequence[float], *, level: float = 0.9) -> tuple[float, float]:
     """The `level` interval of the median by resampling, with a fixed generator."""
     draw = random.Random(0)
-    medians = sorted(
-        statistics.median(draw.choices(values, k=len(values))) for _ in range(2000)
-    )
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
     edge = (1 - level) / 2
     return medians[int(edge * 2000)], medians[int((1 - edge) * 2000) - 1]
 
@@ -112,7 +110,11 @@ def record(path: Path, rows: Sequence[Ratio], **facts: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     body = {
         "schema": "solarwm.benchmark.v1",
-        "machine": {"cpu": _cpu_model(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+        },
         "load_average": os.getloadavg(),
         **facts,
         "rows": [{**asdict(row), "verdict": row.verdict} for row in rows],

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from solarwm.synthetic.writer import SynthesisReport
 
 
-def resolve(config: Path | str, overrides: Sequence[str] = (), *, action: str | None = None) -> ResolvedRun:
+def resolve(
+    config: Path | str, overrides: Sequence[str] = (), *, action: str | None = None
+) -> ResolvedRun:
     """The typed, digest-stamped run of a config file with `key=value` overrides.
 
     `action` is the command that will use it, where one will. Raises SolarError (exit 2), all faults at once.

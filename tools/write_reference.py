@@ -68,8 +68,12 @@ def _options(command: Any) -> Iterator[str]:
         if getattr(parameter, "hidden", False) or "--help" in parameter.opts:
             continue
         argument = parameter.param_type_name == "argument"
-        name = ((parameter.name or "").upper() if argument else ", ".join(parameter.opts))
-        metavar = "" if argument or getattr(parameter, "is_flag", False) else f" {parameter.metavar or 'VALUE'}"
+        name = (parameter.name or "").upper() if argument else ", ".join(parameter.opts)
+        metavar = (
+            ""
+            if argument or getattr(parameter, "is_flag", False)
+            else f" {parameter.metavar or 'VALUE'}"
+        )
         default = parameter.default
         shown = "required" if parameter.required else _default(default)
         help_text = _cell(getattr(parameter, "help", "") or "")
@@ -77,7 +81,7 @@ def _options(command: Any) -> Iterator[str]:
 
 
 def _default(value: Any) -> str:
-    if value is None or value is False or value == () or value == [] or callable(value):
+    if value is None or value is False or value in ((), [], "") or callable(value):
         return ""
     return f"`{value}`"
 
@@ -98,15 +102,26 @@ def config_page() -> str:
     ]
     for model in run_models():
         module = model.__module__.split(".")[-2]
-        lines += [f"## {module}: {model.__name__}", "", "| field | type | default | bound | meaning |", "|---|---|---|---|---|"]
+        lines += [
+            f"## {module}: {model.__name__}",
+            "",
+            "| field | type | default | bound | meaning |",
+            "|---|---|---|---|---|",
+        ]
         texts = _texts(model)
         for dotted, info in fields(model):
             mark = mark_of(info)
             bound = type(mark).__name__.lower() if mark is not None else ""
             required = info.is_required()
-            default = "required" if required else _default(None if callable(info.default_factory) else info.default)
+            default = (
+                "required"
+                if required
+                else _default(None if callable(info.default_factory) else info.default)
+            )
             meaning = _cell(texts.get(dotted, info.description or ""))
-            lines.append(f"| `{dotted}` | {_type(info.annotation)} | {_cell(default)} | {bound} | {meaning} |")
+            lines.append(
+                f"| `{dotted}` | {_type(info.annotation)} | {_cell(default)} | {bound} | {meaning} |"
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -129,8 +144,10 @@ def _texts(model: Any, prefix: str = "") -> dict[str, str]:
 
 
 def _type(annotation: Any) -> str:
-    text = getattr(annotation, "__name__", None) if not getattr(annotation, "__args__", None) else None
-    text = text or re.sub(r"(?:[a-zA-Z_0-9]+\.)+", "", str(annotation))
+    text = (
+        getattr(annotation, "__name__", None) if not getattr(annotation, "__args__", None) else None
+    )
+    text = text or re.sub(r"(?<!['.\w])(?:[a-zA-Z_]\w*\.)+", "", str(annotation))
     text = re.sub(r"Annotated\[(\w+),.*\]", r"\1", text)
     return _cell(text if len(text) <= 60 else text[:57] + "...")
 
@@ -148,7 +165,9 @@ def errors_page() -> str:
         "|---|---|---|---|",
     ]
     for code, item in sorted(CATALOG.items()):
-        lines.append(f"| `{code}` | {item.exit_code} | {_cell(item.title)} | {_cell(item.explanation)} |")
+        lines.append(
+            f"| `{code}` | {item.exit_code} | {_cell(item.title)} | {_cell(item.explanation)} |"
+        )
     return "\n".join([*lines, ""])
 
 

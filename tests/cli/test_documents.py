@@ -56,7 +56,11 @@ def test_command_in_document_works(page: str, line: str, workplace: Path) -> Non
     words = shlex.split(line)
     if words[0] == "make":
         done = subprocess.run(
-            ["make", "--dry-run", *words[1:]], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+            ["make", "--dry-run", *words[1:]],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return
@@ -102,8 +106,12 @@ def check_solarwm(arguments: list[str], workplace: Path) -> None:
 
 
 def _names_a_missing_file(arguments: list[str], workplace: Path) -> bool:
-    paths = [word for word in arguments if "/" in word and not word.startswith("-") and "=" not in word]
-    outputs = {arguments[i + 1] for i, word in enumerate(arguments) if word in ("--output", "--out")}
+    paths = [
+        word for word in arguments if "/" in word and not word.startswith("-") and "=" not in word
+    ]
+    outputs = {
+        arguments[i + 1] for i, word in enumerate(arguments) if word in ("--output", "--out")
+    }
     return any(not (workplace / path).exists() for path in paths if path not in outputs)
 
 
