@@ -28,6 +28,7 @@ from solarwm.storage.durable import storage_errors
 from solarwm.storage.operations import Bytes, FileSystem, WritableFile
 
 _BLOCK_SIZE = 1 << 16
+_HANDOVER_SIZE = 1 << 20
 _AHEAD_SIZE = 256 << 20
 _SPLIT_SIZE = 32 << 20
 _ALIGNMENT = 64
@@ -78,8 +79,13 @@ class Hasher:
         self._waiting_size = 0
 
     def update(self, digest: Digest, data: Bytes, keep: object) -> None:
-        """Hash `data` into `digest` soon."""
+        """Hash `data` into `digest`: soon, or at once when it is small and nothing waits."""
         size = memoryview(data).nbytes
+        while self._waiting and self._waiting[0][0].done():
+            self._wait_one()
+        if size < _HANDOVER_SIZE and not self._waiting:
+            digest.update(data)
+            return
         self._waiting.append((self._thread.submit(_update, digest, data, keep), size))
         self._waiting_size += size
         while self._waiting_size > _AHEAD_SIZE:
@@ -109,6 +115,7 @@ class HashedFile:
         self._digest = blake2b(digest_size=32)
         self._pending = bytearray()
         self._tensor: Tensor | None = None
+        self._fault: OSError | None = None
         self.size = 0
 
     def save(self, tensor: Tensor) -> tuple[int, int]:
@@ -116,7 +123,13 @@ class HashedFile:
         self.write(bytes(-self.size % _ALIGNMENT))
         offset = self.size
         self._tensor = tensor
-        torch.save(tensor, cast("IO[bytes]", self))
+        try:
+            torch.save(tensor, cast("IO[bytes]", self))
+        except RuntimeError:
+            # torch.save hides the error of a failed write behind its own about the position.
+            if self._fault is not None:
+                raise self._fault from None
+            raise
         self._tensor = None
         return offset, self.size - offset
 
@@ -132,8 +145,7 @@ class HashedFile:
         self._drain()
         if not _lies_in(data, self._tensor):
             data = bytes(data)
-        self._hasher.update(self._digest, data, self._tensor)
-        self._file.write(data)
+        self._put(data, self._tensor)
         return size
 
     def flush(self) -> None:
@@ -153,8 +165,15 @@ class HashedFile:
     def _drain(self) -> None:
         if self._pending:
             data, self._pending = self._pending, bytearray()
-            self._hasher.update(self._digest, data, None)
+            self._put(data, None)
+
+    def _put(self, data: Bytes, keep: object) -> None:
+        self._hasher.update(self._digest, data, keep)
+        try:
             self._file.write(data)
+        except OSError as fault:
+            self._fault = fault
+            raise
 
 
 def shard_tasks(

@@ -21,7 +21,7 @@ class Facts(Record):
 
     `occurrences` counts the samples consumed so far. `contract` holds what a resume compares for
     equality, `config` the whole resolved config, `trainer` whatever the stage keeps (EMA update
-    counts, running means). `optimizers` maps a role to its parameter groups (`optimizer.describe_groups`).
+    counts, running means). `optimizers` maps a role to its groups (`optimizer.describe_groups`).
     """
 
     occurrences: int = Field(ge=0)
