@@ -10,22 +10,31 @@ from pathlib import Path
 
 import numpy as np
 
-CONSTANT_RATE = 14
-"""x264 quality of written videos; small numbers are better."""
+# One thread and no lookahead: the lookahead reads past the edge of small pictures, and the bytes
+# would depend on what memory held before.
+_ENCODING = {
+    "crf": "14",
+    "preset": "veryfast",
+    "flags": "+bitexact",
+    "threads": "1",
+    "x264-params": "bframes=0:weightp=0:mbtree=0:rc-lookahead=0",
+}
 
 
 def write_mp4(path: Path, frames_NYX3: np.ndarray, fps: float) -> None:
-    """Write uint8 RGB frames as H.264, yuv420p, index first (faststart). Height and width must be
-    even."""
+    """Write uint8 RGB frames as H.264, yuv420p, index first (faststart). Equal frames give equal
+    bytes for one build of x264. Height and width must be even."""
     import av
 
     _check_frames(frames_NYX3)
     height, width = frames_NYX3.shape[1:3]
-    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
+    muxing = {"movflags": "+faststart", "fflags": "+bitexact"}
+    with av.open(str(path), "w", format="mp4", options=muxing) as container:
         stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
         stream.width, stream.height = width, height
         stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": str(CONSTANT_RATE), "preset": "veryfast", "threads": "1"}
+        stream.codec_context.thread_count = 1
+        stream.options = dict(_ENCODING)
         for picture in frames_NYX3:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
             container.mux(stream.encode(frame))
