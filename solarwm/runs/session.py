@@ -28,8 +28,12 @@ from solarwm.runs.signals import SignalWatcher
 from solarwm.storage.locks import DirectoryLock
 
 BEAT_S = 2.0
+LOOK_S = 1.0
+"""Time between two looks at the other ranks' failure records."""
 PEER_GRACE_S = 4.0
 """How long a rank may take to leave by itself after another one's failure is on record."""
+STOPPED_PEER_GRACE_S = 15.0
+"""The same after one that was stopped by a signal, while this one may still be finishing."""
 AGENT_GRACE_S = 6.0
 """How long a rank may take to reach a step boundary after its launcher has gone."""
 EXIT_S = 8
@@ -84,6 +88,7 @@ class RunSession:
         self._outcome: dict[str, Any] = {}
         self._started = time.time()
         self._beat_at = 0.0
+        self._looked_at = 0.0
         self._peer_seen_at: float | None = None
         self._agent_gone_at: float | None = None
         self._parent = os.getppid()
@@ -206,6 +211,8 @@ class RunSession:
     def _fail(self, error: BaseException) -> None:
         """Write this rank's record and, where it falls to this rank, the result of the run."""
         with self._ending:
+            if self._launcher_is_gone() and exit_code_of(error) in ending.STOP_CODES:
+                error = SolarError("distributed.agent-gone", "the launcher of this rank is gone")
             code = exit_code_of(error)
             if code == 143 and self._peer_failed():
                 code = 6
@@ -268,27 +275,34 @@ class RunSession:
         if now - self._beat_at >= BEAT_S and self._events is not None:
             self._beat_at = now
             self._beat()
-        if (
-            self.launch.under_launcher
-            and self._agent_gone_at is None
-            and os.getppid() != self._parent
-        ):
+        if self._agent_gone_at is None and self._launcher_is_gone():
             self._agent_gone_at = now
             self._watcher.ask(signal.SIGTERM)
         if self._agent_gone_at is not None and now - self._agent_gone_at > AGENT_GRACE_S:
             self._leave(6, "the launcher is gone")
-        if self._events is None or self.launch.world_size == 1:
+        if self._events is None or self.launch.world_size == 1 or now - self._looked_at < LOOK_S:
             return
-        if self._peer_seen_at is None and self._peer_failed():
+        self._looked_at = now
+        if self._peer_seen_at is None and self._peer_codes():
             self._peer_seen_at = now
-        if self._peer_seen_at is not None and now - self._peer_seen_at > PEER_GRACE_S:
+        if self._peer_seen_at is None:
+            return
+        grace = PEER_GRACE_S if self._peer_failed() else STOPPED_PEER_GRACE_S
+        if now - self._peer_seen_at > grace:
             self._leave(6, "another rank failed while this one was waiting for it")
 
-    def _peer_failed(self) -> bool:
+    def _peer_codes(self) -> list[int]:
+        """Exit codes on record of this launch's other ranks."""
         own = self.launch.world_rank
-        return any(
-            record["world_rank"] != own for record in ending.records(self.layout, self.launch.token)
-        )
+        found = ending.records(self.layout, self.launch.token)
+        return [record["exit_code"] for record in found if record["world_rank"] != own]
+
+    def _peer_failed(self) -> bool:
+        """Whether another rank ended otherwise than by a signal of its own."""
+        return any(code not in ending.STOP_CODES for code in self._peer_codes())
+
+    def _launcher_is_gone(self) -> bool:
+        return self.launch.under_launcher and os.getppid() != self._parent
 
     def _beat(self, state: str = "running") -> None:
         with contextlib.suppress(Exception):

@@ -1,0 +1,73 @@
+"""A number that is not finite stops all ranks before the optimizer step, and its samples are named."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+PATCH = """
+import os, torch
+from solarwm.objectives import flow_matching
+real = flow_matching.FlowMatching.losses
+def losses(self, velocity, batch, *, seed, step):
+    result = real(self, velocity, batch, seed=seed, step=step)
+    if os.environ.get("RANK", "0") == "{rank}" and step == 2:
+        {act}
+    return result
+flow_matching.FlowMatching.losses = losses
+"""
+LOSS = "result.per_sample_B[1] = float('nan')"
+GRADIENT = "result.per_sample_B.register_hook(lambda gradient: gradient * float('inf'))"
+WEIGHT = """
+from solarwm.training import loop
+real = loop._one_step
+def one_step(stage, feed, *, step, **more):
+    agreement = real(stage, feed, step=step, **more)
+    if step == 1:
+        next(iter(stage.role.parameters)).data.view(-1)[0] = float("inf")
+    return agreement
+loop._one_step = one_step
+"""
+
+
+def test_nan_loss_on_rank_one_stops_both_ranks_in_that_step(warm, tmp_path: Path) -> None:
+    ended = warm.train(
+        tmp_path / "run", "runtime.save_every=1", world_size=2, patch=PATCH.format(rank=1, act=LOSS)
+    )
+    assert ended.codes == [6, 7]
+    result = ended.result
+    assert (result["exit_code"], result["first_failing_rank"], result["step"]) == (7, 1, 3)
+    named = result["context"]["samples"]
+    assert [sample["slot"] for sample in named] == [3]
+    assert math.isfinite(named[0]["sigma"])
+    assert result["context"]["sample_ids"][0].startswith("local/")
+    assert [record["step"] for record in ended.events()] == [1, 2]
+    names = sorted(path.name for path in ended.root.glob("checkpoint_model_*"))
+    assert names == ["checkpoint_model_000001", "checkpoint_model_000002"]
+
+
+def test_infinite_gradient_on_rank_zero_is_traced_to_rank_zero(warm, tmp_path: Path) -> None:
+    ended = warm.train(tmp_path / "run", world_size=2, patch=PATCH.format(rank=0, act=GRADIENT))
+    assert ended.codes == [7, 6]
+    assert (ended.result["exit_code"], ended.result["first_failing_rank"]) == (7, 0)
+    assert ended.result["context"]["kind"] == "gradient"
+    assert ended.result["step"] == 3
+
+
+def test_nan_gradient_stops_sharded_ranks_before_the_step(warm, tmp_path: Path) -> None:
+    ended = warm.train(
+        tmp_path / "run",
+        "train.fsdp.strategy=FULL_SHARD",
+        world_size=2,
+        patch=PATCH.format(rank=1, act=GRADIENT),
+    )
+    assert 7 in ended.codes
+    assert ended.result["exit_code"] == 7
+    assert [record["step"] for record in ended.events()] == [1, 2]
+
+
+def test_weights_that_are_not_finite_are_never_saved(warm, tmp_path: Path) -> None:
+    ended = warm.train(tmp_path / "run", patch=WEIGHT)
+    assert ended.codes == [7]
+    assert ended.result["context"]["kind"] == "weight"
+    assert not list(ended.root.glob("checkpoint_model_*"))
