@@ -488,15 +488,15 @@ CATALOG: dict[str, Entry] = {
         "validation.sample_count clips are drawn from the test index; those refused by the camera guards are "
         "passed over, and not enough remained.",
     ),
-    "inference.weights-mismatch": Entry(
-        3,
-        "The weights were trained for something else",
-        "Family, profile and camera settings of the config must be those the checkpoint was trained with.",
-    ),
     "inference.unknown-solver": Entry(
         2,
         "There is no such solver",
         "A validation or inference pass names its solver; the route says which it can sample with.",
+    ),
+    "inference.weights-mismatch": Entry(
+        3,
+        "The weights were trained for something else",
+        "Family, profile and camera settings of the config must be those the checkpoint was trained with.",
     ),
     "inference.weights-missing": Entry(
         3,
