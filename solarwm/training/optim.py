@@ -18,14 +18,15 @@ def adamw(
     eps: float,
     weight_decay: float,
 ) -> torch.optim.AdamW:
-    """torch AdamW in its multi-tensor form: w <- w (1 - lr wd); w <- w - lr m' / (sqrt(v') + eps)."""
+    """torch AdamW in its fused form (one pass over memory): w <- w (1 - lr wd); w <- w - lr m' /
+    (sqrt(v') + eps)."""
     return torch.optim.AdamW(
         list(parameters),
         lr=lr,
         betas=(betas[0], betas[1]),
         eps=eps,
         weight_decay=weight_decay,
-        foreach=True,
+        fused=True,
     )
 
 
