@@ -94,10 +94,11 @@ def config_page() -> str:
     lines = [
         "# Config fields",
         "",
-        "Generated from the typed models by `make docs`. `config schema` prints the same as JSON Schema for editors.",
+        "Generated from the typed models by `make docs`; `config schema` prints a JSON Schema for editors.",
         "",
-        "*Bound* says how far a value is fixed: `format` always, `architecture` for the released profile (derived in `tiny` and",
-        "`small`), `recipe` not at all (a deviation from the published value is noted by resolve), `derived` may be left out.",
+        "*Bound* says how far a value is fixed: `format` always, `architecture` for the released profile",
+        "(derived in `tiny` and `small`), `recipe` not at all (a deviation from the published value is",
+        "noted by resolve), `derived` may be left out.",
         "",
     ]
     for model in run_models():
@@ -159,7 +160,7 @@ def errors_page() -> str:
     lines = [
         "# Errors",
         "",
-        "Generated from the catalogue by `make docs`; `solarwm explain CODE` prints one entry. Exit codes: docs/runs.md.",
+        "Generated from the catalogue by `make docs`; `solarwm explain CODE` prints one entry.",
         "",
         "| code | exit | what | explanation |",
         "|---|---|---|---|",
