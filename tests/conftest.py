@@ -96,7 +96,8 @@ class WarmRanks:
         wait: bool = True,
         env: dict[str, str] | None = None,
     ) -> Any:
-        """Run `solarwm train`; `patch` is Python run in every rank first. Without `wait`: the process ids."""
+        """Run `solarwm train`; `patch` is Python run in every rank first. Without `wait`: the
+        process ids."""
         self._folder = root.parent / f"{root.name}-output"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._root = root

@@ -17,11 +17,11 @@ def train(
     set_files: SetFileOption = None,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="latest|PATH", help="Go on from a checkpoint, bit for bit."),
+        typer.Option("--resume", metavar="latest|PATH", help="Go on from a checkpoint."),
     ] = None,
     allow_fresh: Annotated[
         bool,
-        typer.Option("--allow-fresh", help="With --resume: start anew when there is no checkpoint."),
+        typer.Option("--allow-fresh", help="With --resume: start anew if there is none."),
     ] = False,
     stop_after: Annotated[
         int | None,

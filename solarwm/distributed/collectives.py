@@ -1,4 +1,5 @@
-"""Collectives with a memory: each has a label, the last one is known, and a failed one is an error of code 6."""
+"""Collectives with a memory: each has a label, the last one is known, and a failed one is an error
+of code 6."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _SIGNS = (
 
 
 class Collectives:
-    """The collectives the engine uses, over all ranks of one launch. With one rank they are identities."""
+    """The collectives the engine uses, over all ranks of one launch. With one rank they are
+    identities."""
 
     def __init__(self, *, world_rank: int, world_size: int) -> None:
         self.world_rank = world_rank
@@ -55,7 +57,8 @@ class Collectives:
                 work.wait()
 
     def gather(self, tensor: torch.Tensor, *, label: str) -> torch.Tensor:
-        """`tensor` of every rank, stacked [world_size, ...] in rank order. Collective over all ranks."""
+        """`tensor` of every rank, stacked [world_size, ...] in rank order. Collective over all
+        ranks."""
         if self.world_size == 1:
             return tensor[None]
         with self._entry(label):
@@ -114,8 +117,8 @@ def as_collective_failure(cause: BaseException, *, label: str) -> SolarError | N
 def share_outcome(collectives: Collectives, error: SolarError | None, *, label: str) -> None:
     """Let every rank learn whether all ranks succeeded; raise on all of them if one did not.
 
-    The rank with the error raises it; the others raise `distributed.peer-failed` naming the first rank that
-    failed. Only text crosses. Collective over all ranks.
+    The rank with the error raises it; the others raise `distributed.peer-failed` naming the first
+    rank that failed. Only text crosses. Collective over all ranks.
     """
     texts = collectives.gather_objects(None if error is None else str(error), label=label)
     if error is not None:

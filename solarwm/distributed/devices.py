@@ -1,4 +1,5 @@
-"""Devices by name, in this one place: which one to use, how its ranks talk, how much memory it holds."""
+"""Devices by name, in this one place: which one to use, how its ranks talk, how much memory it
+holds."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Launcher:
     under_launcher: bool
     """True when the torchrun variables were set; only then is the parent process watched."""
     token: str
-    """Equal on all ranks of one launch, different between launches: ranks find each other's files by it."""
+    """Equal on all ranks of one launch, different between launches: it tells whose files are whose."""
 
     @property
     def num_nodes(self) -> int:
@@ -50,8 +50,9 @@ class Launcher:
 def read_launcher(environ: Mapping[str, str], *, process_id: int) -> Launcher:
     """The launcher variables of `environ`; none at all means one process started by hand.
 
-    Raises `launcher.incomplete` when only some are set and `launcher.malformed` when they are no integers or
-    contradict each other (both exit 5). `process_id` makes the token of a hand-started process.
+    Raises `launcher.incomplete` when only some are set and `launcher.malformed` when they are no
+    integers or contradict each other (both exit 5). `process_id` makes the token of a process
+    started by hand.
     """
     seen = {name: environ[name] for name in REQUIRED if environ.get(name, "") != ""}
     if not seen:
@@ -99,7 +100,7 @@ def read_launcher(environ: Mapping[str, str], *, process_id: int) -> Launcher:
 
 
 def check_launcher(launcher: Launcher, topology: ProcessCounts, *, command: str = "train") -> None:
-    """Refuse (exit 5) processes that are not the ones the config asks for; nothing is ever assumed to be 1."""
+    """Refuse (exit 5) processes that are not the ones the config asks for; 1 is never assumed."""
     expected = topology.world_size
     if launcher.world_size != expected:
         seen = (
@@ -111,7 +112,8 @@ def check_launcher(launcher: Launcher, topology: ProcessCounts, *, command: str 
             "launcher.mismatch",
             f"the config asks for {expected} processes, this launch has {launcher.world_size}",
             where="distributed.world_size",
-            why=f"seen: {seen}; expected: WORLD_SIZE={expected} with {', '.join(REQUIRED)} set by torchrun",
+            why=f"seen: {seen}; expected: WORLD_SIZE={expected} with "
+            f"{', '.join(REQUIRED)} set by torchrun",
             fixes=[
                 launch_line(expected, command),
                 f"--set distributed.world_size={launcher.world_size}",
@@ -122,9 +124,11 @@ def check_launcher(launcher: Launcher, topology: ProcessCounts, *, command: str 
     if launcher.local_world_size % sp_size:
         raise SolarError(
             "launcher.mismatch",
-            f"{launcher.local_world_size} processes on a machine cannot form sequence-parallel groups of {sp_size}",
+            f"{launcher.local_world_size} processes on a machine cannot form sequence-parallel "
+            f"groups of {sp_size}",
             where="distributed.sequence_parallel_size",
-            why=f"seen: LOCAL_WORLD_SIZE={launcher.local_world_size}; expected: a multiple of {sp_size}",
+            why=f"seen: LOCAL_WORLD_SIZE={launcher.local_world_size}; expected: a multiple of "
+            f"{sp_size}",
             fixes=[launch_line(expected, command)],
         )
 
@@ -147,7 +151,8 @@ def _incomplete(environ: Mapping[str, str], names: tuple[str, ...]) -> SolarErro
         "launcher.incomplete",
         f"launcher variables are missing: {', '.join(missing)}",
         where="environment",
-        why=f"seen: {_seen_line(environ, names)}; expected: all of {', '.join(names)}, or none of {', '.join(REQUIRED)}",
+        why=f"seen: {_seen_line(environ, names)}; expected: all of {', '.join(names)}, or none of "
+        f"{', '.join(REQUIRED)}",
         fixes=["start with torchrun, which sets all of them", f"unset {' '.join(REQUIRED)}"],
         context={"missing": missing},
     )

@@ -49,11 +49,13 @@ def open_group(
     timeout_s: float,
     always: bool = False,
 ) -> Iterator[RankGroup]:
-    """Join the process group and leave it again; a single process joins none unless `always` (sharding).
+    """Join the process group and leave it again; a single process joins none unless `always`
+    (sharding).
 
-    A collective that waits longer than `timeout_s` fails. Raises `distributed.group-failed` (exit 6) when the
-    ranks do not find each other. After an error the group is left standing for the process exit to clear, since
-    taking it down could wait for ranks that are gone. Collective over all ranks.
+    A collective that waits longer than `timeout_s` fails. Raises `distributed.group-failed` (exit
+    6) when the ranks do not find each other. After an error the group is left standing for the
+    process exit to clear, since taking it down could wait for ranks that are gone. Collective over
+    all ranks.
     """
     joined = launcher.world_size > 1 or always
     if joined:

@@ -32,8 +32,9 @@ def shard_mesh(
 ) -> DeviceMesh:
     """The mesh that parameters are sharded over. Collective over all ranks.
 
-    Full sharding has one axis `shard` over all ranks. Hybrid sharding over several machines has the axes
-    `replicate` (machines) and `shard` (processes of one machine); on one machine the two are the same thing.
+    Full sharding has one axis `shard` over all ranks. Hybrid sharding over several machines has the
+    axes `replicate` (machines) and `shard` (processes of one machine); on one machine the two are
+    the same thing.
     """
     num_nodes = world_size // local_world_size
     if hybrid and num_nodes > 1:

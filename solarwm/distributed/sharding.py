@@ -1,7 +1,8 @@
 """How parameters lie on the ranks: replicated with summed gradients, or sharded with FSDP2.
 
-Whatever the layout, after `reduce` a gradient is the SUM over all ranks of what each rank's backward gave; the
-loss is scaled by the global batch beforehand, so that equal global batches give equal gradients anywhere.
+Whatever the layout, after `reduce` a gradient is the SUM over all ranks of what each rank's
+backward gave; the loss is scaled by the global batch beforehand, so that equal global batches give
+equal gradients anywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ BUCKET_BYTES = 16 * 2**20
 class Layout(Protocol):
     """One way to lay a module's parameters out."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The strategy, as the config spells it."""
+        ...
 
     def reduce(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make every gradient the sum over all ranks. Collective over all ranks."""
@@ -110,11 +114,11 @@ def lay_out(
 ) -> Layout:
     """Lay `module` out by `strategy`, in place. Collective over all ranks.
 
-    `none` and `NO_SHARD` replicate; `FULL_SHARD`, `SHARD_GRAD_OP` (parameters stay gathered between forward and
-    backward) and `HYBRID_SHARD` (shards within a machine, replicas across) shard.
+    `none` and `NO_SHARD` replicate; `FULL_SHARD`, `SHARD_GRAD_OP` (parameters stay gathered between
+    forward and backward) and `HYBRID_SHARD` (shards within a machine, replicas across) shard.
 
-    Sharding wraps every submodule whose class is called `block_class`, then the root. Compute runs in
-    `param_dtype`, gradient sums in `reduce_dtype`; the stored parameters keep their own dtype.
+    Sharding wraps every submodule whose class is called `block_class`, then the root. Compute runs
+    in `param_dtype`, gradient sums in `reduce_dtype`; the stored parameters keep their own dtype.
     """
     if strategy in REPLICATED:
         return Replicated(group=group)
@@ -154,7 +158,7 @@ def fingerprint(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
     return total
 
 
-def _square_sum(parts: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+def _square_sum(parts: list[torch.Tensor], device: torch.device) -> torch.Tensor:
     if not parts:
         return torch.zeros((), device=device)
     norms = torch._foreach_norm(

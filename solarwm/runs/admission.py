@@ -76,7 +76,8 @@ def wait(
 ) -> None:
     """Return once rank 0 of this launch has the directory. Writes nothing.
 
-    Raises `distributed.group-failed` (exit 6) after `WAIT_S`, and `run.terminated` when asked to stop.
+    Raises `distributed.group-failed` (exit 6) after `WAIT_S`, and `run.terminated` when asked to
+    stop.
     """
     started = time.time() if started is None else started
     deadline = time.monotonic() + WAIT_S

@@ -1,4 +1,5 @@
-"""What a run's end is called: the code of the first rank that failed, told by rank 0 or by who is left."""
+"""What a run's end is called: the code of the first rank that failed, told by rank 0 or by who is
+left."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from solarwm.runs.failure import read_failures
@@ -60,7 +62,8 @@ def vanished(layout: RunLayout, place: Place) -> int | None:
 
 
 def alive(beat: Mapping[str, Any]) -> bool:
-    """Whether the process of a heartbeat lives; one of another machine counts as alive while it beats."""
+    """Whether the process of a heartbeat lives; one of another machine counts as alive while it
+    beats."""
     if beat.get("host") != socket.gethostname():
         return time.time() - float(beat.get("time", 0)) < 15.0
     try:
@@ -70,13 +73,14 @@ def alive(beat: Mapping[str, Any]) -> bool:
     except (PermissionError, KeyError):
         return True
     with contextlib.suppress(OSError):
-        state = open(f"/proc/{beat['pid']}/stat", "rb").read().rpartition(b")")[2].split()[0]
+        state = Path(f"/proc/{beat['pid']}/stat").read_bytes().rpartition(b")")[2].split()[0]
         return state not in (b"Z", b"X")
     return True
 
 
 def conclude(layout: RunLayout, *, launch: Place, own_code: int, facts: Mapping[str, Any]) -> None:
-    """Write `run-result.json` if that falls to this rank: rank 0, or the lowest rank left when it is gone."""
+    """Write `run-result.json` if that falls to this rank: rank 0, or the lowest rank left when it
+    is gone."""
     if not _speaks(layout, launch):
         return
     deadline = time.monotonic() + WORD_S

@@ -1,4 +1,5 @@
-"""One rank's life in a run directory: admission, phases, heartbeats, signals, and a record of how it ended.
+"""One rank's life in a run directory: admission, phases, heartbeats, signals, and a record of how
+it ended.
 
 Used by training and generation alike. Knows no torch: peers are seen through their files.
 """
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -57,11 +58,12 @@ class LaunchFacts(Protocol):
 
 
 class RunSession:
-    """A context in which a command runs. On the way out, however, the run directory says what happened.
+    """A context in which a command runs. On the way out, however, the run directory says what
+    happened.
 
-    `resuming` admits a directory that holds this run already; otherwise such a directory is refused (exit 2)
-    before anything is written. `opening` writes the launch files on rank 0. `views` are told every event of
-    rank 0. Must be entered in the main thread, best before torch is imported.
+    `resuming` admits a directory that holds this run already; otherwise such a directory is refused
+    (exit 2) before anything is written. `opening` writes the launch files on rank 0. `views` are
+    told every event of rank 0. Must be entered in the main thread, best before torch is imported.
     """
 
     def __init__(
@@ -95,8 +97,6 @@ class RunSession:
         self._ending = threading.Lock()
         self._watcher = SignalWatcher(leave=self._leave_for_signal, tick=self._tick)
 
-    # -- what the command uses -------------------------------------------------------------------------------
-
     @property
     def stop_requested(self) -> int | None:
         """The signal that asked this rank to stop, or None."""
@@ -116,8 +116,9 @@ class RunSession:
                 self._view({"event": event, **fields})
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Name what is going on, for heartbeats and failure records; restored afterwards unless it failed."""
+    def phase(self, name: str) -> Generator[None]:
+        """Name what is going on, for heartbeats and failure records; restored afterwards unless it
+        failed."""
         outer, self._phase = self._phase, name
         self._beat_at = 0.0
         yield
@@ -149,8 +150,6 @@ class RunSession:
         number = number or self.stop_requested
         if number:
             raise stop_error(number)
-
-    # -- the life --------------------------------------------------------------------------------------------
 
     def __enter__(self) -> RunSession:
         self._watcher.start()
@@ -267,8 +266,6 @@ class RunSession:
         if self._events is not None:
             with contextlib.suppress(Exception):
                 self._events.close()
-
-    # -- the watching thread ---------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         now = time.monotonic()

@@ -1,9 +1,9 @@
 """Signals taken by a thread, so that a rank stuck in a collective still hears them.
 
-SIGTERM and SIGINT are blocked in every other thread and waited for here. The first one asks for a stop at the
-next step boundary; if the boundary does not come in time, or a second signal does, the owner is told to leave
-at once. A Python handler with a wakeup descriptor stays as second net, for threads that were started with the
-signals open.
+SIGTERM and SIGINT are blocked in every other thread and waited for here. The first one asks for a
+stop at the next step boundary; if the boundary does not come in time, or a second signal does, the
+owner is told to leave at once. A Python handler with a wakeup descriptor stays as second net, for
+threads that were started with the signals open.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
+from types import FrameType
+from typing import Any
 
+Handler = Callable[[int, FrameType | None], Any] | int | None
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 BOUNDARY_S = 20.0
 """Longest wait for a step boundary after the first signal; torchrun kills after 30 s."""
 SAVE_S = 27.0
 """Longest stay after the first signal once the boundary is reached."""
 ECHO_S = 2.0
-"""Signals this close together count as one: a terminal and torchrun both pass the same Ctrl-C on."""
+"""Signals this close together count as one: a terminal and torchrun both pass the same Ctrl-C on.
+"""
 
 
 def block_in_this_thread() -> None:
     """Block the stop signals for the calling thread and all threads it starts later.
 
-    To be called again after anything that starts a process: starting the multiprocessing resource tracker
-    unblocks them.
+    To be called again after anything that starts a process: starting the multiprocessing resource
+    tracker unblocks them.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
@@ -45,7 +49,8 @@ def restore_in_child() -> None:
 
 
 class SignalWatcher:
-    """One watching thread. `leave(signal number)` must not return; `tick` runs about every `tick_s`.
+    """One watching thread. `leave(signal number)` must not return; `tick` runs about every
+    `tick_s`.
 
     To be started and stopped by the main thread. `requested` is the first signal, or None.
     """
@@ -56,20 +61,20 @@ class SignalWatcher:
         leave: Callable[[int], None],
         tick: Callable[[], None],
         tick_s: float = 0.25,
-        boundary_s: float = BOUNDARY_S,
+        boundary_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.requested: int | None = None
         self._leave = leave
         self._tick = tick
         self._tick_s = tick_s
-        self._boundary_s = boundary_s
+        self._boundary_s = BOUNDARY_S if boundary_s is None else boundary_s
         self._clock = clock
         self._first_at = 0.0
         self._at_boundary = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="solarwm-signals", daemon=True)
-        self._kept: dict[int, object] = {}
+        self._kept: dict[int, Handler] = {}
         self._pipe = (-1, -1)
 
     def start(self) -> None:
@@ -93,7 +98,7 @@ class SignalWatcher:
         _ACTIVE.discard(self)
         signal.set_wakeup_fd(-1)
         for number, handler in self._kept.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         for descriptor in self._pipe:
             os.close(descriptor)
@@ -135,7 +140,7 @@ def _next_signal(descriptor: int, timeout_s: float) -> int | None:
     return None
 
 
-def _heard(number: int, frame: object) -> None:
+def _heard(number: int, frame: FrameType | None) -> None:
     """The wakeup descriptor has told the watcher already."""
 
 

@@ -1,4 +1,5 @@
-"""Hands events to trackers from one thread each, so that a slow or broken one never holds training up."""
+"""Hands events to trackers from one thread each, so that a slow or broken one never holds training
+up."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ CLOSE_S = 5.0
 
 
 class Fanout:
-    """Gives every event to every tracker, in order. A tracker that raises is dropped, with one note.
+    """Gives every event to every tracker, in order. A tracker that raises is dropped, with one
+    note.
 
-    When a tracker falls more than `DEPTH` events behind, it misses the newest ones; the event files miss none.
+    When a tracker falls more than `DEPTH` events behind, it misses the newest ones; the event files
+    miss none.
     """
 
     def __init__(

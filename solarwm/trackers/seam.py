@@ -12,7 +12,8 @@ class Tracker(Protocol):
     name: str
 
     def start(self, facts: Mapping[str, Any]) -> None:
-        """Open the view. `facts`: name, route, run_path, max_steps, first_step, world_size, global_batch_size."""
+        """Open the view. `facts`: name, route, run_path, max_steps, first_step, world_size,
+        global_batch_size."""
         ...
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:

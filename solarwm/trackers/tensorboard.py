@@ -8,7 +8,8 @@ from typing import Any
 
 
 class TensorBoardTracker:
-    """One scalar a curve; texts for checkpoints. Needs the package tensorboard, imported by `start`."""
+    """One scalar a curve; texts for checkpoints. Needs the package tensorboard, imported by
+    `start`."""
 
     name = "tensorboard"
 

@@ -28,7 +28,8 @@ class TerminalTracker:
         self._max_steps = int(facts["max_steps"])
         self._line(
             f"{facts['name']}: {facts['route']}, {facts['world_size']} process(es), global batch "
-            f"{facts['global_batch_size']}, steps {facts['first_step']}..{self._max_steps}, {facts['run_path']}"
+            f"{facts['global_batch_size']}, steps {facts['first_step']}..{self._max_steps}, "
+            f"{facts['run_path']}"
         )
         if self._live:
             from rich.console import Console
@@ -53,9 +54,11 @@ class TerminalTracker:
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """One step done."""
         numbers = (
-            f"loss {values.get('loss.mean', 0.0):.4f}  norm {values.get('gradient_norm', 0.0):.3g}  "
+            f"loss {values.get('loss.mean', 0.0):.4f}  "
+            f"norm {values.get('gradient_norm', 0.0):.3g}  "
             f"lr {values.get('lr', 0.0):.2e}  {values.get('step_time_s', 0.0) * 1e3:.0f} ms  "
-            f"wait {values.get('data_wait_s', 0.0) * 1e3:.0f} ms  {values.get('samples_per_s', 0.0):.1f} samples/s"
+            f"wait {values.get('data_wait_s', 0.0) * 1e3:.0f} ms  "
+            f"{values.get('samples_per_s', 0.0):.1f} samples/s"
         )
         if self._progress is not None:
             if self._task is None:

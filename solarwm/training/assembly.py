@@ -27,7 +27,8 @@ def open_backbone(resolved: Any) -> Backbone:
 
 
 def build_module(resolved: Any, backbone: Backbone, device: torch.device) -> nn.Module:
-    """The student's transformer with its start weights: those of the base model, of `checkpoint`, or drawn."""
+    """The student's transformer with its start weights: those of the base model, of `checkpoint`,
+    or drawn."""
     config = resolved.config
     module = backbone.build(device=device, seed=config.data.seed)
     checkpoint = config.checkpoint

@@ -1,6 +1,7 @@
 """From an occurrence of the data order to an encoded clip: substitute rule, latent cache, memory.
 
-Shapes: F latent frames, C latent channels, H W latent height and width, T text tokens, D text width.
+Shapes: F latent frames, C latent channels, H W latent height and width, T text tokens, D text
+width.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2s
+from typing import Any
 
 import numpy as np
 import torch
@@ -114,8 +116,8 @@ class ClipSource:
     def clip(self, occurrence: int) -> EncodedClip:
         """The clip of an occurrence, or of its substitute where a guard refuses the sample.
 
-        Each refusal is reported to `on_skip`. Raises any other fault of the data, and `train.data-exhausted`
-        (exit 3) when `ATTEMPTS` substitutes in a row are refused.
+        Each refusal is reported to `on_skip`. Raises any other fault of the data, and `train.data-
+        exhausted` (exit 3) when `ATTEMPTS` substitutes in a row are refused.
         """
         for attempt in range(ATTEMPTS):
             window = self.window(occurrence, None if attempt == 0 else attempt - 1)
@@ -135,7 +137,8 @@ class ClipSource:
                 )
         raise SolarError(
             "train.data-exhausted",
-            f"occurrence {occurrence} and {ATTEMPTS - 1} substitutes were all refused by the camera guards",
+            f"occurrence {occurrence} and its {ATTEMPTS - 1} substitutes were all refused",
+            why="the camera guards refused every one",
             where=str(self._index.path),
             fixes=["solarwm data validate", "--set data.max_rel_translation=null"],
         )
@@ -159,7 +162,8 @@ class ClipSource:
         return Window(place.row_ordinal, start)
 
     def windows(self, first: int, count: int, *, limit: int) -> Iterator[Window]:
-        """The different windows among `count` occurrences from `first`, in order of first use, at most `limit`."""
+        """The different windows among `count` occurrences from `first`, in order of first use, at
+        most `limit`."""
         seen: set[Window] = set()
         for occurrence in range(first, first + count):
             window = self.window(occurrence)
@@ -174,7 +178,7 @@ class ClipSource:
         return self._cache.get(self._key(window)) is not None
 
     def encoded(self, window: Window) -> EncodedClip:
-        """One clip from memory, cache or its source, in this order; guards are checked every time."""
+        """One clip from memory, cache or source, in this order; loading checks the guards."""
         held = self._held.get(window)
         if held is not None:
             return held
@@ -215,7 +219,7 @@ class ClipSource:
             intrinsics_33=torch.from_numpy(np.array(track.intrinsics_33, dtype=np.float32)),
         )
 
-    def _cut(self) -> dict[str, object]:
+    def _cut(self) -> dict[str, Any]:
         geometry = self._geometry
         return {
             "frames": geometry.frames,

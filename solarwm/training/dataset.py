@@ -28,15 +28,17 @@ class TrainingData:
 
 
 def index_path(data: Any, key: str) -> Path:
-    """The index file `key` of a config's data section: below `index_root`, else below the transport root."""
+    """The index file `key` of a config's data section: below `index_root`, else below the transport
+    root."""
     return Path(data.index_root or data.transport.root) / key
 
 
 def open_training_data(data: Any) -> TrainingData:
     """Read and check the training index of a config's `data` section.
 
-    Raises `cli.not-available` (exit 2) for what this release does not train from, SolarError `index.*` and
-    `shard.*` (exit 3) for a bad index, a missing or wrong-sized shard, a row whose clip does not fit.
+    Raises `cli.not-available` (exit 2) for what this release does not train from, SolarError
+    `index.*` and `shard.*` (exit 3) for a bad index, a missing or wrong-sized shard, a row whose
+    clip does not fit.
     """
     _require_supported(data)
     index = read_index(index_path(data, data.train_index))

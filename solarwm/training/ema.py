@@ -15,8 +15,8 @@ class ShardEma:
     """s <- d s + (1 - d) w in fp32 over local shards, without communication.
 
     Made from the live weights. After completed step n it is updated when n >= start_step and
-    n % update_every == 0; while n < warmup_steps the decay is 0, a pure copy. `shadow` holds one tensor a
-    parameter, laid out like it, by parameter name.
+    n % update_every == 0; while n < warmup_steps the decay is 0, a pure copy. `shadow` holds one
+    tensor a parameter, laid out like it, by parameter name.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""What one rank does inside an opened run: group, model, resume, clips, loop. Every act stands here once."""
+"""What one rank does inside an opened run: group, model, resume, clips, loop. Every act stands here
+once."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def train_rank(
 ) -> None:
     """Train from `source` to `last_step` on this rank. Collective over all ranks.
 
-    Raises `SolarError`; a signal ends it with `run.terminated` or `run.interrupted` at a step boundary.
+    Raises `SolarError`; a signal ends it with `run.terminated` or `run.interrupted` at a step
+    boundary.
     """
     config = resolved.config
     session.enter("data")
@@ -91,7 +93,8 @@ def train_rank(
 def open_clips(
     session: RunSession, resolved: ResolvedRun, data: TrainingData, stage: SingleRoleStage
 ) -> ClipSource:
-    """The clips of a run's training index, encoded by the backbone's codec, kept in its latent cache."""
+    """The clips of a run's training index, encoded by the backbone's codec, kept in its latent
+    cache."""
     config = resolved.config
     model, section = config.model, config.data
     codec = stage.backbone.codec(

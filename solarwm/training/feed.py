@@ -1,7 +1,8 @@
 """Microbatches for one rank, made ahead by one thread; the wait for them is measured.
 
-Slot i of a step whose cursor is c holds occurrence c + i of the data order; dp_rank d, micro m, row b fill slot
-(m * dp_world + d) * B + b. The cursor counts consumed occurrences, whatever has been prefetched.
+Slot i of a step whose cursor is c holds occurrence c + i of the data order; dp_rank d, micro m, row
+b fill slot (m * dp_world + d) * B + b. The cursor counts consumed occurrences, whatever has been
+prefetched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Whether a step may be taken: every rank's losses and gradients finite, agreed before the optimizer moves."""
+"""Whether a step may be taken: every rank's losses and gradients finite, agreed before the
+optimizer moves."""
 
 from __future__ import annotations
 
@@ -40,11 +41,12 @@ def agree(
     stop_signal: int,
     data_wait_s: float,
 ) -> StepAgreement:
-    """Exchange one short record a rank; raise before the optimizer step if any number is not finite.
+    """Exchange one short record a rank; raise before the optimizer step if any number is not
+    finite.
 
-    The rank with the bad number raises `train.non-finite` (exit 7) naming samples and noise levels, the others
-    `distributed.peer-failed` (exit 6). `local_norm` is the norm of this rank's own gradients before they are
-    summed, None where only sums exist. Collective over all ranks.
+    The rank with the bad number raises `train.non-finite` (exit 7) naming samples and noise levels,
+    the others `distributed.peer-failed` (exit 6). `local_norm` is the norm of this rank's own
+    gradients before they are summed, None where only sums exist. Collective over all ranks.
     """
     values = torch.cat([result.per_sample_B.double().cpu() for result in results])
     bad = [index for index, value in enumerate(values.tolist()) if not math.isfinite(value)]

@@ -74,7 +74,8 @@ def run_steps(
 ) -> LoopEnd:
     """Train from `first_step` to `last_step`, or to the step at which some rank was asked to stop.
 
-    Raises `train.non-finite` before the optimizer step that would use a bad number. Collective over all ranks.
+    Raises `train.non-finite` before the optimizer step that would use a bad number. Collective over
+    all ranks.
     """
     step, stop_signal, last_saved = plan.first_step, 0, plan.first_step
     with _collection_by_hand():

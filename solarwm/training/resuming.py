@@ -29,8 +29,8 @@ class Source:
 def find(resolved: Any, layout: RunLayout, *, resume: str | None, allow_fresh: bool) -> Source:
     """What `--resume` and the config's full-resume fields mean.
 
-    Raises `run.nothing-to-resume` (exit 3) when no complete checkpoint is there and `allow_fresh` is not given,
-    and `cli.usage` (exit 2) when the command line and the config name different ones.
+    Raises `run.nothing-to-resume` (exit 3) when no complete checkpoint is there and `allow_fresh`
+    is not given, and `cli.usage` (exit 2) when the command line and the config name different ones.
     """
     root = Path(layout.root)
     section = resolved.config.checkpoint
@@ -40,7 +40,7 @@ def find(resolved: Any, layout: RunLayout, *, resume: str | None, allow_fresh: b
     if resume is None:
         if named is None:
             return Source(checkpoint=None, step=0, in_place=False)
-        resume = named
+        resume = str(named)
     elif (
         named is not None and resume != "latest" and Path(resume).resolve() != Path(named).resolve()
     ):
@@ -71,7 +71,8 @@ def find(resolved: Any, layout: RunLayout, *, resume: str | None, allow_fresh: b
 
 
 def last_step(resolved: Any, stop_after: int | None) -> int:
-    """The step this start ends at: `max_steps`, its override, or `stop_after`, whichever comes first."""
+    """The step this start ends at: `max_steps`, its override, or `stop_after`, whichever comes
+    first."""
     config = resolved.config
     limits = [
         config.train.max_steps,

@@ -47,10 +47,10 @@ def train(
 ) -> int:
     """Train, or go on training; gives 0 when done. Collective over all ranks of the launch.
 
-    `resume` is `latest` or a path of a checkpoint or run; `allow_fresh` starts from the beginning when there is
-    none. `stop_after` ends the run after that step, counted from the start of training, with a checkpoint. What
-    can be checked without writing is checked first. Raises `SolarError`; whatever happens once the run directory
-    is open stands in its `run-result.json`.
+    `resume` is `latest` or a path of a checkpoint or run; `allow_fresh` starts from the beginning
+    when there is none. `stop_after` ends the run after that step, counted from the start of
+    training, with a checkpoint. What can be checked without writing is checked first. Raises
+    `SolarError`; whatever happens once the run directory is open stands in its `run-result.json`.
     """
     launcher = read_launcher(environ, process_id=os.getpid())
     check_launcher(launcher, resolved.topology)

@@ -84,7 +84,8 @@ class StageSaver:
         )
 
     def load(self, path: Path) -> tuple[int, int]:
-        """Fill the stage from the checkpoint at `path`; gives (steps completed, occurrences consumed).
+        """Fill the stage from the checkpoint at `path`; gives (steps completed, occurrences
+        consumed).
 
         Raises `train.resume-mismatch` or `checkpoint.*` (exit 3).
         """

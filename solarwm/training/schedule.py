@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupCosine:
-    """Factor of the base rate: f(n) = n / max(1, warmup) for n < warmup, else m + (1-m)(1 + cos(pi p)) / 2
-    with p = min(1, (n - warmup) / max(1, total - warmup)) and m = `min_ratio`.
+    """Factor of the base rate: f(n) = n / max(1, warmup) for n < warmup, else m + (1-m)(1 + cos(pi
+    p)) / 2 with p = min(1, (n - warmup) / max(1, total - warmup)) and m = `min_ratio`.
 
     `total` below `warmup` is legal: such a run ends inside its warm-up.
     """
@@ -19,7 +19,8 @@ class WarmupCosine:
     min_ratio: float
 
     def factor(self, completed: int) -> float:
-        """Factor for the update after `completed` updates; with a warm-up the first update has rate 0."""
+        """Factor for the update after `completed` updates; with a warm-up the first update has rate
+        0."""
         if completed < self.warmup:
             return completed / max(1, self.warmup)
         progress = min(1.0, (completed - self.warmup) / max(1, self.total - self.warmup))

@@ -59,7 +59,8 @@ class SingleRoleStage:
     """Compute dtype where the layout does not cast by itself; None keeps the parameters' dtype."""
 
     def backward(self, batch: LatentBatch, *, step: int) -> MicroResult:
-        """Add the gradient of sum over rows / global batch. `step` counts completed optimizer steps.
+        """Add the gradient of sum over rows / global batch. `step` counts completed optimizer
+        steps.
 
         Draws are keyed by (seed, purpose, step, slot). Collective over all ranks when sharded.
         """

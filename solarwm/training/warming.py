@@ -23,11 +23,12 @@ def encode_ahead(
     skipped: Callable[[str], bool],
     stopped: Callable[[], int | None],
 ) -> int:
-    """Encode what the cache lacks of the next `count` occurrences from `first`; gives the signal that stopped it.
+    """Encode what the cache lacks of the next `count` occurrences from `first`; gives the signal
+    that stopped it.
 
-    Rank r takes every world_size-th missing clip. `tell(done, total)` hears of this rank's progress; `skipped`
-    says whether an error code only means that the sample will be replaced. A fault on any rank is raised on all
-    of them. Collective over all ranks.
+    Rank r takes every world_size-th missing clip. `tell(done, total)` hears of this rank's
+    progress; `skipped` says whether an error code only means that the sample will be replaced. A
+    fault on any rank is raised on all of them. Collective over all ranks.
     """
     fault: SolarError | None = None
     try:

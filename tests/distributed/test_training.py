@@ -1,4 +1,5 @@
-"""Real training through the command line: topologies, resume, sharding. One test uses torchrun itself."""
+"""Real training through the command line: topologies, resume, sharding. One test uses torchrun
+itself."""
 
 from __future__ import annotations
 

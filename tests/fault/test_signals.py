@@ -110,7 +110,7 @@ def test_sigterm_to_torchrun_leaves_a_result_a_checkpoint_and_no_process(
     result = json.loads((root / "run-result.json").read_text())
     assert (result["status"], result["exit_code"]) == ("interrupted", 143)
     assert verify(max(root.glob("checkpoint_model_*")), deep=True).manifest.step == result["step"]
-    gone, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
 
 
@@ -133,6 +133,6 @@ def test_ranks_leave_within_ten_seconds_when_their_launcher_is_killed(warm, tmp_
     children = psutil.Process(agent.pid).children(recursive=True)
     agent.kill()
     agent.wait()
-    gone, alive = psutil.wait_procs(children, timeout=12)
+    _, alive = psutil.wait_procs(children, timeout=12)
     assert not alive
     assert '"exit_code": 6' in (root / "run-result.json").read_text()

@@ -1,13 +1,15 @@
 """A process that has imported everything heavy once and forks ranks on request.
 
-Reads one JSON job a line: {"args": [...], "world_size": N, "patch": path or null, "folder": path, "env": {...}}.
-Answers one JSON line when all ranks have ended: {"codes": [...], "seconds": [...]}, the exit codes by rank and how
-long each took. Ranks see the variables torchrun would set. Output of rank r goes to FOLDER/rank-r.txt. With
-"wait": false it answers {"pids": [...]} at once, and a later {"join": true} waits.
+Reads one JSON job a line: {"args": [...], "world_size": N, "patch": path or null, "folder": path,
+"env": {...}}. Answers one JSON line when all ranks have ended: {"codes": [...], "seconds": [...]},
+the exit codes by rank and how long each took. Ranks see the variables torchrun would set. Output of
+rank r goes to FOLDER/rank-r.txt. With "wait": false it answers {"pids": [...]} at once, and a later
+{"join": true} waits.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
@@ -17,6 +19,17 @@ import sys
 import time
 import traceback
 
+WARM = (
+    "diffusers.models.autoencoders.autoencoder_kl_wan",
+    "solarwm.backbones.wan22_5b.backbone",
+    "solarwm.objectives.flow_matching",
+    "solarwm.cli.app",
+    "solarwm.cli.train",
+    "solarwm.training.engine",
+    "solarwm.training.run",
+    "torch.distributed.fsdp",
+)
+
 
 def _free_port() -> int:
     with socket.socket() as probe:
@@ -25,16 +38,9 @@ def _free_port() -> int:
 
 
 def _warm_up() -> None:
-    import diffusers.models.autoencoders.autoencoder_kl_wan
-    import torch
-
-    import solarwm.backbones.wan22_5b.backbone
-    import solarwm.cli.run_options
-    import solarwm.cli.train
-    import solarwm.training.engine
-    import solarwm.training.run
-
-    torch.set_num_threads(1)
+    for name in WARM:
+        importlib.import_module(name)
+    importlib.import_module("torch").set_num_threads(1)
 
 
 def _rank(job: dict, world_rank: int, port: int, token: str) -> None:
