@@ -119,7 +119,9 @@ def _assets(resolved: ResolvedRun, faults: list[SolarError]) -> list[dict[str, A
         if model.get(key):
             named.append((f"model.{key}", model[key]))
     for key in ("path", "resume_from"):
-        if checkpoint.get(key) and checkpoint.get("mode") != "none":
+        if checkpoint.get(key) and (
+            checkpoint.get("mode") != "none" or canonical["action"] != "train"
+        ):
             named.append((f"checkpoint.{key}", checkpoint[key]))
     for role, value in (checkpoint.get("roles") or {}).items():
         if isinstance(value, dict) and value.get("path"):

@@ -43,12 +43,13 @@ def _used(
     model: type[BaseModel], values: dict[str, Any], action: str
 ) -> Iterator[tuple[Path, str, Location]]:
     small = get(values, "model", "profile") not in (None, "released")
+    fresh = action == "train" and get(values, "checkpoint", "mode") == "none"
     for pattern, location in locations(model).items():
         if location.released_only and small:
             continue
         if location.actions is not None and action not in location.actions:
             continue
-        if pattern == "checkpoint.path" and get(values, "checkpoint", "mode") == "none":
+        if pattern == "checkpoint.path" and fresh:
             continue
         for path, value in _matches(values, pattern.split("."), ()):
             if isinstance(value, str):
