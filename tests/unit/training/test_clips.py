@@ -1,0 +1,121 @@
+"""Occurrence to clip: cache, substitutes for refused samples, and what is never passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from solarwm.camera.poses import latent_rows
+from solarwm.data.cameras import CameraRules
+from solarwm.data.index import Index, read_index
+from solarwm.data.latent_cache import LatentCache
+from solarwm.data.order import IndexedOrder
+from solarwm.data.shards import ShardReader
+from solarwm.errors.types import SolarError
+from solarwm.training import clips as module
+from solarwm.training.clips import ClipGeometry, ClipSource, Skip
+
+
+class CountingCodec:
+    """Mean colours as latents; counts how often it is asked."""
+
+    digest = "c" * 64
+
+    def __init__(self) -> None:
+        self.encoded = 0
+
+    def encode_video(self, pixels_NYX3: torch.Tensor) -> torch.Tensor:
+        self.encoded += 1
+        return pixels_NYX3[list(latent_rows(9))].float().mean((1, 2))[:, :, None, None] / 255
+
+    def encode_text(self, prompts) -> torch.Tensor:
+        return torch.full((len(prompts), 2, 3), float(len(prompts[0])))
+
+
+def _source(world: Path, cache: Path, codec: CountingCodec, skips: list[Skip], **changes):
+    index: Index = read_index(world / "train-index.jsonl.gz")
+    values = {
+        "index": index,
+        "order": IndexedOrder.of(index, 42),
+        "reader": ShardReader(world),
+        "codec": codec,
+        "cache": LatentCache(cache, codec.digest),
+        "geometry": ClipGeometry(frames=33, height=64, width=96, fps=16.0, random_start=False),
+        "rules": CameraRules(latent_rows=tuple(latent_rows(9))),
+        "num_latents": 9,
+        "on_skip": skips.append,
+    }
+    return ClipSource(**(values | changes)), index
+
+
+def test_one_epoch_uses_every_row_once_and_encodes_it_once(
+    small_world: Path, tmp_path: Path
+) -> None:
+    codec = CountingCodec()
+    source, index = _source(small_world, tmp_path, codec, [])
+    rows = len(index)
+    first = [source.clip(k).sample_id for k in range(rows)]
+    assert sorted(first) == sorted(row.sample_id for row in index.rows)
+    for k in range(rows, 3 * rows):
+        source.clip(k)
+    assert codec.encoded == rows
+
+
+def test_cached_clips_are_bit_equal_to_fresh_ones(small_world: Path, tmp_path: Path) -> None:
+    codec = CountingCodec()
+    fresh = _source(small_world, tmp_path, codec, [])[0].clip(1)
+    cached = _source(small_world, tmp_path, codec, [])[0].clip(1)
+    assert codec.encoded == 1
+    for name in ("latents_FCHW", "text_TD", "viewmats_F44", "intrinsics_33"):
+        assert torch.equal(getattr(fresh, name), getattr(cached, name))
+    assert torch.equal(fresh.viewmats_F44[0], torch.eye(4))
+
+
+def test_a_refused_sample_is_replaced_by_its_keyed_substitute_and_told(
+    small_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.read_clip
+    skips: list[Skip] = []
+    source, index = _source(small_world, tmp_path, CountingCodec(), skips)
+    bad = index.rows[source.window(0).row_ordinal].sample_id
+
+    def guarded(reader, row, **more):
+        if row.sample_id == bad:
+            raise SolarError("camera.guard", "too far", where=row.sample_id)
+        return real(reader, row, **more)
+
+    monkeypatch.setattr(module, "read_clip", guarded)
+    clip = source.clip(0)
+    assert clip.sample_id != bad
+    attempts = [source.window(0, attempt).row_ordinal for attempt in range(len(skips))]
+    assert index.rows[attempts[-1]].sample_id == clip.sample_id
+    assert {skip.sample_id for skip in skips} == {bad}
+    assert [skip.attempt for skip in skips] == list(range(len(skips)))
+    again = _source(small_world, tmp_path / "other", CountingCodec(), [])[0]
+    assert again.clip(0).sample_id == clip.sample_id
+
+
+def test_when_every_sample_is_refused_training_ends_with_code_three(
+    small_world: Path, tmp_path: Path
+) -> None:
+    rules = CameraRules(latent_rows=tuple(latent_rows(9)), max_camera_abs=1e-6)
+    source, _ = _source(small_world, tmp_path, CountingCodec(), [], rules=rules)
+    with pytest.raises(SolarError) as caught:
+        source.clip(0)
+    assert (caught.value.code, caught.value.exit_code) == ("train.data-exhausted", 3)
+
+
+def test_any_other_fault_of_the_data_is_not_passed_over(
+    small_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args, **_more):
+        raise SolarError("video.undecodable", "torn")
+
+    monkeypatch.setattr(module, "read_clip", broken)
+    skips: list[Skip] = []
+    source, _ = _source(small_world, tmp_path, CountingCodec(), skips)
+    with pytest.raises(SolarError, match="torn"):
+        source.clip(0)
+    assert skips == []
