@@ -6,7 +6,7 @@ import io
 import pickle
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch.distributed.checkpoint.filesystem import (
@@ -59,20 +59,42 @@ class Shard:
     length: int
 
 
-class _MetadataUnpickler(pickle.Unpickler):
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if (module_name, global_name) in _ALLOWED:
-            return super().find_class(module_name, global_name)
-        if module_name == "torch" and global_name in _DTYPES:
-            return getattr(torch, global_name)
-        raise _Refused(f"it asks for {module_name}.{global_name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise _Refused("it refers to objects outside the file")
+_REFUSED_CODES = frozenset(
+    code[0] for code in (pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER)
+)
 
 
 class _Refused(pickle.UnpicklingError):
     pass
+
+
+class _MetadataUnpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage]
+    """The unpickler written in Python: its memo is a dict, so that no number in the file sizes memory.
+
+    Only the classes of DCP metadata can be named, and classes themselves cannot be changed.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _ALLOWED:
+            return super().find_class(module, name)
+        if module == "torch" and name in _DTYPES:
+            return getattr(torch, name)
+        raise _Refused(f"it asks for {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise _Refused("it refers to objects outside the file")
+
+    def load_build(self) -> None:
+        stack = cast("list[object]", cast(Any, self).stack)
+        if len(stack) < 2 or isinstance(stack[-2], type):
+            raise _Refused("it changes a class")
+        cast(Any, super()).load_build()
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: act
+        for code, act in cast(Any, pickle)._Unpickler.dispatch.items()
+        if code not in _REFUSED_CODES
+    } | {pickle.BUILD[0]: load_build}
 
 
 def parse_metadata(data: bytes, path: Path) -> Metadata:
@@ -89,8 +111,13 @@ def parse_metadata(data: bytes, path: Path) -> Metadata:
         raise _damaged(path, f"It is not DCP metadata: {type(fault).__name__}.") from fault
     if not isinstance(metadata, Metadata):
         raise _damaged(path, f"It holds a {type(metadata).__name__}, not DCP metadata.")
-    _check_tensors(metadata, path)
-    _check_shards(metadata, path)
+    try:
+        _check_tensors(metadata, path)
+        _check_shards(metadata, path)
+    except SolarError:
+        raise
+    except Exception as fault:
+        raise _damaged(path, f"A record in it is malformed: {type(fault).__name__}.") from fault
     return metadata
 
 
@@ -134,17 +161,17 @@ def _check_shards(metadata: Metadata, path: Path) -> None:
         raise _damaged(path, "It says nothing about where tensors lie.")
     for index, info in cast("dict[object, object]", stored).items():
         if not isinstance(index, MetadataIndex) or not isinstance(info, _StorageInfo):
-            raise _damaged(path, f"The place {index!r} is malformed.")
+            raise _damaged(path, "A tensor's place is malformed.")
         file_name: object = getattr(info, "relative_path", None)
-        if not isinstance(file_name, str) or PurePosixPath(file_name).parts != (file_name,):
-            raise unsafe(path, f"A tensor's file is {file_name!r}, which is not a plain name.")
-        if file_name in {"..", "."}:
+        plain = isinstance(file_name, str) and PurePosixPath(file_name).parts == (file_name,)
+        if not plain or file_name in {"..", "."}:
             raise unsafe(path, f"A tensor's file is {file_name!r}, which is not a plain name.")
         if info.transform_descriptors:
             raise unsafe(path, "A tensor's file asks for a transform; none is supported.")
-        numbers = cast("tuple[object, object]", (info.offset, info.length))
-        if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            raise _damaged(path, f"The place of {index.fqn!r} is not a range of bytes.")
+        for name in ("offset", "length"):
+            number: object = getattr(info, name, None)
+            if not isinstance(number, int) or number < 0:
+                raise _damaged(path, "A tensor's place is not a range of bytes.")
 
 
 def _is_size(value: object) -> bool:

@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 
 from solarwm.checkpoints.manifest import METADATA_NAME, Manifest, check_digest, damaged
 from solarwm.checkpoints.metadata import Shard, parse_metadata, shards, unsafe
+from solarwm.errors.types import SolarError
 
 _ZIP_HEADER_SIZE = 30
 
@@ -42,6 +43,18 @@ def read_member(
     Names and whole shapes must have been compared before. Values are converted to the dtype of the
     target. No collectives. Raises `checkpoint.damaged` or `checkpoint.unsafe` (exit 3).
     """
+    try:
+        _read_member(checkpoint, member, metadata, tensors)
+    except SolarError:
+        raise
+    except Exception as fault:
+        why = f"Its metadata and its files contradict each other: {type(fault).__name__}."
+        raise damaged(checkpoint / member, why) from fault
+
+
+def _read_member(
+    checkpoint: Path, member: str, metadata: Metadata, tensors: Mapping[str, Tensor]
+) -> None:
     places = shards(metadata)
     planner = DefaultLoadPlanner()
     cast(Any, planner).set_up_planner(dict(tensors), metadata, False)

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import time
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -21,7 +20,7 @@ from solarwm.storage.durable import storage_errors
 LOCK_NAME = ".solarwm.lock"
 _ATTEMPTS = 4
 _RETRY_S = 0.05
-_HELD: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
+_HELD: set[DirectoryLock] = set()
 
 
 class DirectoryLock:
