@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from solarwm.config.binding import key_of, nested
 from solarwm.config.document import Document, Path, dotted
+from solarwm.config.plain import is_list, is_mapping
 
 ALIASES: dict[str, str] = {
     "cache_mode": "self_gradient_forcing_cache_mode",
@@ -60,11 +61,11 @@ def _section(
             document.move(here, there)
         info = fields.get(name)
         inner, many = nested(info.annotation) if info is not None else (None, False)
-        if inner is not None and isinstance(value, dict):
+        if inner is not None and is_mapping(value):
             value = _section(document, value, inner, there)
-        elif inner is not None and many and isinstance(value, list):
+        elif inner is not None and many and is_list(value):
             value = [
-                _section(document, item, inner, (*there, index)) if isinstance(item, dict) else item
+                _section(document, item, inner, (*there, index)) if is_mapping(item) else item
                 for index, item in enumerate(value)
             ]
         result[name] = value

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from solarwm.config.plain import is_list, is_mapping
+
 ABSENT = "(absent)"
 
 # Where a run writes, how it is watched, where its files lie: none of it changes a number that is trained.
@@ -95,10 +97,10 @@ def _under(key: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
+    if is_mapping(value) and value:
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+    elif is_list(value) and any(is_mapping(item) for item in value):
         for index, item in enumerate(value):
             yield from _leaves(item, f"{path}[{index}]")
     else:
@@ -107,4 +109,4 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _at(config: Mapping[str, Any], section: str, key: str) -> Any:
     inner = config.get(section)
-    return inner.get(key) if isinstance(inner, Mapping) else None
+    return inner.get(key) if is_mapping(inner) else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from solarwm.config.finding import Finding
+from solarwm.config.plain import is_list, is_mapping
 from solarwm.errors.types import SolarError
 
 Path = tuple[str | int, ...]
@@ -25,13 +26,13 @@ class Document:
     source: str
     """The file as the user named it."""
     values: dict[str, Any]
-    lines: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    lines: dict[Path, tuple[int, int]] = field(default_factory=dict[Path, tuple[int, int]])
     """Line and column (from 1) of each key and list item of the file."""
     prefix: Path = ()
     """Where `values` stands in the file: `("config",)` in an envelope."""
-    overridden: dict[Path, str] = field(default_factory=dict)
+    overridden: dict[Path, str] = field(default_factory=dict[Path, str])
     """`--set #N` for each path an override wrote."""
-    faults: list[SolarError] = field(default_factory=list)
+    faults: list[SolarError] = field(default_factory=list[SolarError])
 
     def place(self, path: Path) -> str:
         """`--set #2`, or `file:line:column` of the nearest written ancestor of `path`, or the file."""
@@ -101,9 +102,9 @@ def dotted(path: Path) -> str:
 def get(values: Any, *path: str | int) -> Any:
     """The value at a path of plain values, or None where a part is missing."""
     for part in path:
-        if isinstance(values, dict):
-            values = values.get(part)
-        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
+        if is_mapping(values):
+            values = values.get(str(part))
+        elif is_list(values) and isinstance(part, int) and part < len(values):
             values = values[part]
         else:
             return None
@@ -125,8 +126,8 @@ def shown(value: object) -> str:
         if _WORDY.fullmatch(value) and not _TOKEN_LIKE.search(value) and "://" not in value:
             return f'"{value}"'
         return "a text"
-    if isinstance(value, dict):
+    if is_mapping(value):
         return "a mapping"
-    if isinstance(value, list):
+    if is_list(value):
         return f"a list of {len(value)}"
     return f"a {type(value).__name__}"

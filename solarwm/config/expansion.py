@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from solarwm.config.document import Document, Path, dotted
+from solarwm.config.plain import is_list, is_mapping
 from solarwm.config.secrets import names_secret
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -18,9 +19,9 @@ def expand(document: Document, environ: Mapping[str, str]) -> None:
 
 
 def _expand(document: Document, value: Any, path: Path, environ: Mapping[str, str]) -> Any:
-    if isinstance(value, dict):
+    if is_mapping(value):
         return {key: _expand(document, item, (*path, key), environ) for key, item in value.items()}
-    if isinstance(value, list):
+    if is_list(value):
         return [
             _expand(document, item, (*path, index), environ) for index, item in enumerate(value)
         ]

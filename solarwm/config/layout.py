@@ -7,6 +7,7 @@ from typing import Any
 from solarwm.config.document import get
 from solarwm.config.finding import Finding
 from solarwm.config.marks import Facts
+from solarwm.config.plain import is_list, is_mapping
 from solarwm.config.topology import Inputs
 
 
@@ -17,9 +18,9 @@ def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
     override = _int(values, ("runtime", "max_steps_override"), 0)
     training = values.get("action") == "train"
     passes = get(values, "validation", "passes")
-    home = isinstance(runtime, dict) and "save_every" in runtime
+    home = is_mapping(runtime) and "save_every" in runtime
     save_path = ("runtime" if home else "checkpoint", "save_every")
-    home = isinstance(runtime, dict) and "validate_every" in runtime
+    home = is_mapping(runtime) and "validate_every" in runtime
     validate_path = ("runtime" if home else "validation", "validate_every")
     preencode = values.get("action") == "preencode"
     return Inputs(
@@ -41,7 +42,7 @@ def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
         sample_count=_int(
             values, ("validation", "sample_count"), _int(values, ("inference", "sample_count"), 0)
         ),
-        num_passes=len(passes) if isinstance(passes, list) else 1,
+        num_passes=len(passes) if is_list(passes) else 1,
         checks_batch=training,
     )
 
@@ -101,6 +102,6 @@ def _int(values: Any, path: tuple[str, ...], default: int) -> int:
 
 
 def _ints(value: Any) -> tuple[int, ...] | None:
-    if isinstance(value, list) and all(type(item) is int for item in value):
+    if is_list(value) and all(type(item) is int for item in value):
         return tuple(value)
     return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from solarwm.config.document import Document
+from solarwm.config.plain import is_list, is_mapping
 from solarwm.errors.types import SolarError
 from solarwm.storage.digests import blake2s_hex, canonical_json
 
@@ -125,10 +126,10 @@ def _check_json(document: Document, value: Any, path: tuple[str | int, ...]) -> 
         raise SolarError(
             "config.too-complex", "the config is nested beyond reason", where=document.source
         )
-    if isinstance(value, dict):
+    if is_mapping(value):
         for key, item in value.items():
             _check_json(document, item, (*path, key))
-    elif isinstance(value, list):
+    elif is_list(value):
         for index, item in enumerate(value):
             _check_json(document, item, (*path, index))
     elif isinstance(value, bool) or value is None:
@@ -155,7 +156,7 @@ def _json_lines(path: Path, text: str) -> dict[tuple[str | int, ...], tuple[int,
 
 
 def _root(path: Path, values: Any, faults: list[SolarError]) -> dict[str, Any]:
-    if isinstance(values, dict):
+    if is_mapping(values):
         return values
     if faults:
         return {}
@@ -172,7 +173,7 @@ def _root(path: Path, values: Any, faults: list[SolarError]) -> dict[str, Any]:
 
 def _unwrap(document: Document) -> Document:
     values = document.values
-    if not (isinstance(values.get("config"), dict) and "resolved_digest" in values):
+    if not (is_mapping(values.get("config")) and "resolved_digest" in values):
         return document
     inner = values["config"]
     digest = blake2s_hex(canonical_json(inner))

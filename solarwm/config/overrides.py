@@ -8,6 +8,7 @@ from typing import Any
 
 from solarwm.config.document import Document, Path, dotted
 from solarwm.config.expansion import REFERENCE
+from solarwm.config.plain import is_list, is_mapping
 from solarwm.config.yaml_reader import Reading
 from solarwm.errors.types import SolarError
 
@@ -104,11 +105,11 @@ def _value(document: Document, path: Path, raw: str, origin: str) -> Any:
 def _write(document: Document, path: Path, value: Any, origin: str) -> None:
     node: dict[str, Any] = document.values
     for depth, part in enumerate(path[:-1], start=1):
-        inner = node.get(str(part))
+        inner: Any = node.get(str(part))
         if inner is None:
-            inner = node[str(part)] = {}
-        if not isinstance(inner, dict):
-            what = "a list; replace the whole list" if isinstance(inner, list) else "a single value"
+            inner = node[str(part)] = dict[str, Any]()
+        if not is_mapping(inner):
+            what = "a list; replace the whole list" if is_list(inner) else "a single value"
             document.fault(
                 "config.set",
                 path,

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from solarwm.config.binding import locations
 from solarwm.config.document import Document, Path, dotted, get
 from solarwm.config.marks import Location
+from solarwm.config.plain import is_list, is_mapping
 
 PLACEHOLDER = "/path/to/"
 
@@ -19,7 +20,7 @@ def placeholders(model: type[BaseModel], values: dict[str, Any], action: str) ->
     """Dotted keys of the path fields this action uses that still hold a path under `/path/to/`."""
     return tuple(
         dotted(path)
-        for path, text, location in _used(model, values, action)
+        for path, text, _ in _used(model, values, action)
         if text.startswith(PLACEHOLDER) or text == PLACEHOLDER.rstrip("/")
     )
 
@@ -61,11 +62,11 @@ def _matches(values: Any, parts: list[str], path: Path) -> Iterator[tuple[Path, 
         yield path, values
         return
     name, many = parts[0].removesuffix("[]"), parts[0].endswith("[]")
-    if not isinstance(values, dict) or name not in values:
+    if not is_mapping(values) or name not in values:
         return
     inner, here = values[name], (*path, name)
     if not many:
         yield from _matches(inner, parts[1:], here)
-    elif isinstance(inner, list):
+    elif is_list(inner):
         for index, item in enumerate(inner):
             yield from _matches(item, parts[1:], (*here, index))

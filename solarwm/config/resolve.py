@@ -16,6 +16,7 @@ from solarwm.config.document import Document, get, shown
 from solarwm.config.finding import Finding
 from solarwm.config.layout import geometry_findings, inputs_of
 from solarwm.config.marks import Facts
+from solarwm.config.plain import is_mapping
 from solarwm.config.route import RouteSpec, load, route_spec
 from solarwm.config.topology import Topology, build
 from solarwm.config.topology import check as check_topology
@@ -188,7 +189,7 @@ def _drop_legacy(document: Document, row: Route) -> list[str]:
     for name, (accepted, note) in dropped.items():
         *parents, leaf = name.split(".")
         section = get(document.values, *parents)
-        if isinstance(section, dict) and leaf in section and section[leaf] == accepted:
+        if is_mapping(section) and leaf in section and section[leaf] == accepted:
             del section[leaf]
             notes.append(note)
     return notes
@@ -221,7 +222,8 @@ def _all(document: Document) -> FaultList:
         numbers = [
             int(number) for number in re.findall(r"[:#](\d+)", where.removeprefix(document.source))
         ]
-        return where.startswith("--"), *[*numbers, 0, 0][:2]
+        line, column = [*numbers, 0, 0][:2]
+        return where.startswith("--"), line, column
 
     faults = sorted(unique.values(), key=order)
     count = f"{len(faults)} faults" if len(faults) > 1 else "1 fault"

@@ -6,6 +6,7 @@ import difflib
 from typing import Any
 
 from solarwm.config.document import Document, dotted, get, shown
+from solarwm.config.plain import is_mapping
 from solarwm.errors.types import SolarError
 from solarwm.routes import compatibility
 from solarwm.routes.compatibility import Ask
@@ -98,7 +99,7 @@ def _action(document: Document) -> str:
 
 def _family(document: Document) -> str | None:
     model = document.values.get("model")
-    if not isinstance(model, dict):
+    if not is_mapping(model):
         missing = model is None
         document.fault(
             "config.missing-key" if missing else "config.type",
@@ -134,7 +135,7 @@ def _family(document: Document) -> str | None:
 
 def _ask(document: Document, family: str) -> Ask | None:
     train = document.values.get("train")
-    if not isinstance(train, dict):
+    if not is_mapping(train):
         missing = train is None
         document.fault(
             "config.missing-key" if missing else "config.type",

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from solarwm.config.document import Document, Path, dotted
+from solarwm.config.plain import is_list, is_mapping
 
 _EXACT = frozenset(
     [
@@ -75,7 +76,7 @@ def remove(document: Document) -> None:
 
 
 def _clean(document: Document, value: Any, path: Path) -> Any:
-    if isinstance(value, dict):
+    if is_mapping(value):
         kept: dict[str, Any] = {}
         for key, item in value.items():
             here = (*path, key)
@@ -90,7 +91,7 @@ def _clean(document: Document, value: Any, path: Path) -> Any:
                 continue
             kept[key] = _clean(document, item, here)
         return kept
-    if isinstance(value, list):
+    if is_list(value):
         return [_clean(document, item, (*path, index)) for index, item in enumerate(value)]
     if isinstance(value, str) and holds_secret(value):
         document.fault(

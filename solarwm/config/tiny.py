@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from solarwm.config import aliases, loading, routing
 from solarwm.config.binding import key_of, location_of, mark_of, nested
 from solarwm.config.marks import Architecture, Derived
+from solarwm.config.plain import is_list, is_mapping
 from solarwm.config.route import load
 from solarwm.errors.types import FaultList
 
@@ -79,7 +80,7 @@ def twin(path: Path, *, world_size: int = 1, sequence_parallel_size: int = 1) ->
 def _cadence(values: dict[str, Any], ranks: int) -> None:
     for section in ("validation", "inference"):
         inner = values.get(section)
-        if isinstance(inner, dict) and "sample_count" in inner:
+        if is_mapping(inner) and "sample_count" in inner:
             inner["sample_count"] = ranks
     for section, key, every in (
         ("runtime", "save_every", 2),
@@ -88,7 +89,7 @@ def _cadence(values: dict[str, Any], ranks: int) -> None:
         ("validation", "validate_every_steps", _STEPS),
     ):
         inner = values.get(section)
-        if isinstance(inner, dict) and key in inner:
+        if is_mapping(inner) and key in inner:
             inner[key] = every
 
 
@@ -113,12 +114,10 @@ def _shrink(model: type[BaseModel], values: dict[str, Any], path: str) -> dict[s
         inner, many = nested(info.annotation)
         if here == "model.assets":
             continue
-        if inner is not None and isinstance(value, dict):
+        if inner is not None and is_mapping(value):
             value = _shrink(inner, value, here)
-        elif inner is not None and many and isinstance(value, list):
-            value = [
-                _shrink(inner, item, here) if isinstance(item, dict) else item for item in value
-            ]
+        elif inner is not None and many and is_list(value):
+            value = [_shrink(inner, item, here) if is_mapping(item) else item for item in value]
         kept[key] = value
     return kept
 

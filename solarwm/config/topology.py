@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import cast
 
 from solarwm.config.batching import Batch, repairs
 from solarwm.config.finding import Finding
@@ -63,7 +64,7 @@ class Topology:
     def plain(self) -> dict[str, object]:
         """As JSON values."""
         return {
-            key: list(value) if isinstance(value, tuple) else value
+            key: list(cast("tuple[int, ...]", value)) if isinstance(value, tuple) else value
             for key, value in asdict(self).items()
         }
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from solarwm.config.document import Document, Path, dotted, get, shown
+from solarwm.config.plain import is_list, is_mapping
 from solarwm.config.suggestions import suggest
 from solarwm.errors.catalog import CATALOG
 
@@ -92,14 +93,13 @@ def _by_path(values: dict[str, Any], errors: list[Any]) -> dict[Path, list[Any]]
 def _written_path(values: Any, loc: tuple[str | int, ...]) -> Path:
     """The path in the file: pydantic adds names of union arms, which nobody wrote."""
     path: list[str | int] = []
-    node = values
+    node: Any = values
     for position, part in enumerate(loc):
         last = position == len(loc) - 1
-        if (isinstance(node, dict) and part in node) or (
-            isinstance(node, list) and isinstance(part, int) and part < len(node)
-        ):
-            node = node[part]
-        elif last and isinstance(node, dict) and isinstance(part, str) and "[" not in part:
+        following = get(node, part)
+        if following is not None or (is_mapping(node) and part in node):
+            node = following
+        elif last and is_mapping(node) and isinstance(part, str) and "[" not in part:
             node = None
         else:
             continue
@@ -146,7 +146,7 @@ def _tell(
 
 def _wrong_type(document: Document, path: Path, expected: str, value: Any) -> None:
     name = dotted(path)
-    fixes = []
+    fixes: list[str] = []
     if isinstance(value, str):
         text = value.strip()
         if expected == "true or false" and text.lower() in (
@@ -178,7 +178,8 @@ def _wrong_type(document: Document, path: Path, expected: str, value: Any) -> No
 
 def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
     name, error = dotted(path), errors[0]
-    kind, context, value = str(error["type"]), error.get("ctx") or {}, error["input"]
+    context: dict[str, Any] = error.get("ctx") or {}
+    kind, value = str(error["type"]), error["input"]
     limits = {
         "greater_than": ("gt", "greater than"),
         "greater_than_equal": ("ge", "at least"),
@@ -208,15 +209,13 @@ def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
 
 def _missing(document: Document, values: dict[str, Any], path: Path) -> None:
     name = dotted(path)
-    if isinstance(get(values, *path), list):
+    if is_list(get(values, *path)):
         document.fault("config.value", path, f"{name} has too few items")
         return
     parent = path[:-1]
     where = document.place(parent) if parent else None
     clash = (
-        ""
-        if isinstance(get(values, *parent), dict) or not parent
-        else " (its section is not a mapping)"
+        "" if is_mapping(get(values, *parent)) or not parent else " (its section is not a mapping)"
     )
     document.fault(
         "config.missing-key",

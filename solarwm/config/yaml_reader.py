@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
 from solarwm.config.document import Path, dotted
+from solarwm.config.plain import is_mapping
 from solarwm.errors.types import SolarError
 
 MAX_DEPTH = 40
@@ -44,7 +45,7 @@ class Reading:
     def read(self, text: str) -> None:
         """Parse `text`; raises one `config.syntax` or `config.too-complex` where nothing can be read."""
         try:
-            node = yaml.compose(text, Loader=_Loader)
+            node: Any = cast("Any", yaml).compose(text, Loader=_Loader)
         except yaml.MarkedYAMLError as error:
             raise self._syntax(error) from None
         except (yaml.YAMLError, ValueError):
@@ -74,7 +75,7 @@ class Reading:
         if isinstance(node, yaml.SequenceNode):
             if node.tag != f"{_TAG}seq":
                 return self._refuse(node, path)
-            items = []
+            items: list[Any] = []
             for index, item in enumerate(node.value):
                 here = (*path, index)
                 self.lines[here] = _mark(item)
@@ -129,7 +130,7 @@ class Reading:
                     )
                     continue
                 inner = self._value(source, path)
-                for key, value in inner.items() if isinstance(inner, dict) else ():
+                for key, value in inner.items() if is_mapping(inner) else ():
                     result.setdefault(key, value)
         return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import cast
 
 from solarwm.errors.types import FaultList, SolarError
 
@@ -80,9 +81,10 @@ def _plain(value: object) -> object:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        items = cast("dict[object, object]", value)
+        return {str(key): _plain(item) for key, item in items.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_plain(item) for item in cast("list[object]", value)]
     return str(value)
 
 

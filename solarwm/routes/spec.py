@@ -71,7 +71,7 @@ class Profile:
     default_height: int
     default_width: int
     default_frames: int
-    extras: Mapping[str, int] = field(default_factory=dict)
+    extras: Mapping[str, int] = field(default_factory=dict[str, int])
     """Sizes only this family has, by name (`adapter_rank`, `refiner_layers`, ...)."""
 
 
