@@ -40,9 +40,10 @@ PROFILES = {
     "quick": Profile(
         train_config=CONFIGS / "stage0p5.yaml",
         infer_config=CONFIGS / "infer.yaml",
-        clips=200,
+        clips=160,
         stop_after=100,
         noise_seeds=(42,),
+        infer_settings=("--set", "validation.sample_count=12"),
     ),
     "long": Profile(
         train_config=CONFIGS / "stage0p5-long.yaml",
@@ -138,7 +139,7 @@ def generate(
     sample_count: int | None,
 ) -> Path:
     """Generate the held-out clips with every camera; gives the run directory."""
-    root = out / (f"generation-seed-{seed}" if len(profile.noise_seeds) > 1 else "generation")
+    root = out / (f"inference-seed-{seed}" if len(profile.noise_seeds) > 1 else "inference")
     command = [*_launch("infer"), "--config", str(profile.infer_config), *places]
     command += ["--set", f"checkpoint.path={out / 'training'}"]
     command += ["--set", f"runtime.output_dir={root}", "--set", f"validation.noise_seed={seed}"]
@@ -174,7 +175,7 @@ def report(chain: Chain, name: str, out: Path, generations: list[Path]) -> None:
     )
     own = [clip for clip in made[0].clips if clip.camera == "source"]
     if own:
-        write_gif(own[0].folder / "compare.mp4", out / "sample.gif")
+        write_gif(own[0].folder / "compare.mp4", out / "sample.gif", every=3)
     console = Console()
     console.print()
     console.print(course_table(training))

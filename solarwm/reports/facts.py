@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+CAMERAS = ("source", "inverse", "mirror", "frozen", "other")
+"""Camera variants in the order they are shown."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPoint:
@@ -117,6 +120,12 @@ def combine(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return _mean_tree(summaries) if summaries else {}
 
 
+def passes_of(quality: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Names and entries of a summary's passes: the right camera first, then the wrong ones."""
+    entries = dict(quality.get("passes", {})).items()
+    return sorted(entries, key=lambda item: (_place(item[1]["camera"]), item[0]))
+
+
 def spread(
     summaries: Sequence[Mapping[str, Any]], path: Sequence[str]
 ) -> tuple[float, float] | None:
@@ -133,6 +142,10 @@ def lookup(table: Mapping[str, Any], path: Sequence[str]) -> float | None:
             return None
         node = node[key]
     return float(node) if isinstance(node, (int, float)) and not isinstance(node, bool) else None
+
+
+def _place(camera: object) -> int:
+    return CAMERAS.index(str(camera)) if camera in CAMERAS else len(CAMERAS)
 
 
 def _mean_tree(nodes: Sequence[Any]) -> Any:

@@ -19,6 +19,7 @@ from solarwm.reports.facts import (
     TrainingFacts,
     combine,
     lookup,
+    passes_of,
     spread,
 )
 from solarwm.reports.style import STYLE
@@ -155,7 +156,7 @@ def _psnr_table(quality: dict[str, Any], summaries: Sequence[Any]) -> str:
         "<th class='number'>reconstructed truth</th><th class='number'>loss to right camera</th>"
         "</tr>"
     ]
-    for name, entry in quality["passes"].items():
+    for name, entry in passes_of(quality):
         words = _camera_words(entry["camera"])
         lines.append(
             f"<tr><td>{escape(words)}<small>{escape(name)}</small></td>"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from solarwm.reports.demands import demands
-from solarwm.reports.facts import GenerationFacts, TrainingFacts, combine
+from solarwm.reports.facts import GenerationFacts, TrainingFacts, combine, passes_of
 from solarwm.reports.html import BASELINE_WORDS, CAMERA_WORDS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def quality_table(generations: Sequence[GenerationFacts]) -> Table:
     table.add_column("picture")
     table.add_column("rendered truth", justify="right")
     table.add_column("reconstructed truth", justify="right")
-    for name, entry in quality.get("passes", {}).items():
+    for name, entry in passes_of(quality):
         words = f"{CAMERA_WORDS.get(entry['camera'], entry['camera'])} ({name})"
         table.add_row(
             words, _decibels(entry["psnr_truth"]), _decibels(entry["psnr_reconstruction"])
