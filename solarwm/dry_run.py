@@ -248,7 +248,13 @@ def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
         every, steps = config.save_every, config.train.max_steps
         saves = list(range(every, steps + 1, every)) if every else []
         shown = saves if len(saves) <= 4 else [*saves[:2], saves[-1]]
-        names += [f"checkpoints/checkpoint_model_{step:06d}/" for step in shown]
+        names += [f"checkpoint_model_{step:06d}/" for step in shown]
         if len(saves) > len(shown):
-            names.append(f"checkpoints/... ({len(saves) - len(shown)} more)")
+            names.append(f"checkpoint_model_... ({len(saves) - len(shown)} more)")
+    if command == "infer":
+        passes = resolved.canonical.get("validation", {}).get("passes") or []
+        named = [item["name"] for item in passes if isinstance(item, dict)]
+        names += ["generation/plan.json"]
+        names += [f"generation/{name}/" for name in named]
+        names += ["generation/quality.json", "generation/COMPLETE.json"]
     return [str(root / name) for name in names]

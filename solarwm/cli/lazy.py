@@ -88,6 +88,7 @@ def _dress(command: Any) -> None:
     command.get_params = lambda ctx: _converted(stock(ctx))
     children = getattr(command, "commands", None)
     if children:
+        command.no_args_is_help = True
         for child in children.values():
             _dress(child)
         return
