@@ -33,7 +33,7 @@ def train(
     """Train in this process, one rank of the run; gives the exit code that `run-result.json` holds.
 
     `resume` is `latest` or a checkpoint directory; `allow_fresh` lets `latest` start anew when there is none;
-    `stop_after` saves and stops after that many optimizer steps of this call.
+    `stop_after` saves and stops after that step, counted from the start of training.
     """
     from solarwm.training.run import train as run_training
 

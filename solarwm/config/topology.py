@@ -27,7 +27,11 @@ class Inputs:
     token_splits: tuple[int, ...] | None
     max_steps: int
     save_every: int
+    save_steps: tuple[int, ...]
+    """Further steps to save at."""
     validate_every: int
+    validation_steps: tuple[int, ...]
+    """Further steps to validate at."""
     sample_count: int
     num_passes: int
     checks_batch: bool
@@ -87,7 +91,7 @@ def build(inputs: Inputs) -> Topology:
     latents = inputs.latents or 0
     shares = split_latents(latents, inputs.sequence_parallel_size) if latents else ()
     per_latent = inputs.tokens_per_latent or 0
-    validations = inputs.max_steps // inputs.validate_every if inputs.validate_every else 0
+    validations = _times(inputs.max_steps, inputs.validate_every, inputs.validation_steps)
     waves = -(-inputs.sample_count // batch.logical_dp) * inputs.num_passes
     standing = inputs.max_steps == 0 and inputs.sample_count > 0
     local = inputs.local_world_size
@@ -110,10 +114,16 @@ def build(inputs: Inputs) -> Topology:
         padding_latents_per_sp_rank=tuple(max(shares) - share for share in shares)
         if shares
         else (),
-        checkpoints_expected=inputs.max_steps // inputs.save_every if inputs.save_every else 0,
+        checkpoints_expected=_times(inputs.max_steps, inputs.save_every, inputs.save_steps),
         validations_expected=validations,
         validation_waves_expected=waves if standing else waves * validations,
     )
+
+
+def _times(steps: int, every: int, further: tuple[int, ...]) -> int:
+    """How many of the steps 1..`steps` are a multiple of `every` (0 = none) or listed."""
+    listed = {step for step in further if 0 < step <= steps and not (every and step % every == 0)}
+    return (steps // every if every else 0) + len(listed)
 
 
 def check(inputs: Inputs) -> list[Finding]:

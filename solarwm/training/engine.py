@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from solarwm.backbones.seam import VideoCodec
 from solarwm.camera.poses import latent_rows
 from solarwm.checkpoints.store import CheckpointStore
 from solarwm.config.resolve import ResolvedRun
@@ -26,10 +27,12 @@ from solarwm.training.clips import ClipGeometry, ClipSource, Skip
 from solarwm.training.dataset import TrainingData, open_training_data
 from solarwm.training.feed import Feed
 from solarwm.training.loop import LoopEnd, LoopPlan, run_steps
+from solarwm.training.opening import wants_validation
 from solarwm.training.resuming import Source
-from solarwm.training.saving import StageSaver, contract_of
+from solarwm.training.saving import StageSaver, contract_of, numerics_of
 from solarwm.training.stage import SingleRoleStage
 from solarwm.training.threads import limit_threads
+from solarwm.training.validating import TrainingValidation
 from solarwm.training.warming import encode_ahead
 
 CACHE_FOLDER = "latent-cache"
@@ -81,9 +84,24 @@ def train_rank(
         clips = open_clips(session, resolved, data, stage)
         count = (last_step - first_step) * config.train.global_batch_size
         session.raise_if_stopped(_encode(session, clips, group, first=cursor, count=count))
+        validation = _validation(session, resolved, group, stage)
         session.enter("train")
         end = _loop(
-            session, resolved, group, stage, saver, clips, data, first_step, cursor, last_step
+            session,
+            resolved,
+            group,
+            stage,
+            saver,
+            clips,
+            validation,
+            LoopPlan(
+                first_step=first_step,
+                last_step=last_step,
+                save_every=config.save_every,
+                save_at_end=config.save_every > 0 or last_step < config.train.max_steps,
+                plan_fingerprint=data.fingerprint,
+            ),
+            cursor=cursor,
         )
         session.note_outcome(step=end.step, last_checkpoint_step=end.last_saved)
         session.raise_if_stopped(end.stop_signal)
@@ -97,11 +115,7 @@ def open_clips(
     cache."""
     config = resolved.config
     model, section = config.model, config.data
-    codec = stage.backbone.codec(
-        base_path=Path(model.base_path) if model.base_path else None,
-        assets=model.assets,
-        device=next(stage.role.module.parameters()).device,
-    )
+    codec = _codec(resolved, stage)
     cache = Path(section.latent_cache_dir) if section.latent_cache_dir else None
 
     def told(skip: Skip) -> None:
@@ -189,6 +203,32 @@ def _encode(
     )
 
 
+def _validation(
+    session: RunSession, resolved: ResolvedRun, group: RankGroup, stage: SingleRoleStage
+) -> TrainingValidation | None:
+    """Its codec is its own, since the feed may be encoding at the same time."""
+    if not wants_validation(resolved.config):
+        return None
+    return TrainingValidation(
+        resolved,
+        stage,
+        codec=_codec(resolved, stage),
+        group=group,
+        session=session,
+        root=Path(session.layout.root),
+        numerics=numerics_of(resolved.config),
+    )
+
+
+def _codec(resolved: ResolvedRun, stage: SingleRoleStage) -> VideoCodec:
+    model: Any = resolved.config.model
+    return stage.backbone.codec(
+        base_path=Path(model.base_path) if model.base_path else None,
+        assets=model.assets,
+        device=next(stage.role.module.parameters()).device,
+    )
+
+
 def _loop(
     session: RunSession,
     resolved: ResolvedRun,
@@ -196,10 +236,10 @@ def _loop(
     stage: SingleRoleStage,
     saver: StageSaver,
     clips: ClipSource,
-    data: TrainingData,
-    first_step: int,
+    validation: TrainingValidation | None,
+    plan: LoopPlan,
+    *,
     cursor: int,
-    last_step: int,
 ) -> LoopEnd:
     train: Any = resolved.config.train
     feed = Feed(
@@ -215,16 +255,11 @@ def _loop(
         return run_steps(
             stage,
             feed,
-            plan=LoopPlan(
-                first_step=first_step,
-                last_step=last_step,
-                save_every=resolved.config.save_every,
-                save_at_end=resolved.config.save_every > 0 or last_step < train.max_steps,
-                plan_fingerprint=data.fingerprint,
-            ),
+            plan=plan,
             session=session,
             group=group,
             saver=saver,
+            validation=validation,
         )
     finally:
         feed.close()

@@ -42,6 +42,14 @@ class Saver(Protocol):
     def save(self, step: int, *, cursor: int) -> None: ...
 
 
+class Validation(Protocol):
+    """Generates held-out clips at some steps. Collective over all ranks."""
+
+    def is_due(self, step: int) -> bool: ...
+
+    def run(self, step: int) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPlan:
     """How far to go and what to do on the way; 0 = never."""
@@ -71,6 +79,7 @@ def run_steps(
     session: Session,
     group: RankGroup,
     saver: Saver,
+    validation: Validation | None = None,
 ) -> LoopEnd:
     """Train from `first_step` to `last_step`, or to the step at which some rank was asked to stop.
 
@@ -90,6 +99,9 @@ def run_steps(
             if due(step, plan.save_every) or (ending and plan.save_at_end):
                 saver.save(step, cursor=feed.cursor)
                 last_saved = step
+                gc.collect()
+            if validation is not None and not stop_signal and validation.is_due(step):
+                validation.run(step)
                 gc.collect()
     return LoopEnd(step=step, stop_signal=stop_signal, last_saved=last_saved)
 

@@ -28,6 +28,23 @@ def require_packages(
         )
 
 
+def wants_validation(config: Any) -> bool:
+    """Whether a run generates held-out clips. Refuses (exit 2) to do so from sharded parameters."""
+    steps = getattr(config.runtime, "validation_steps", ())
+    if not (config.validate_every or steps) or not config.validation.sample_count:
+        return False
+    if not config.validation.passes:
+        return False
+    if config.train.fsdp.strategy not in ("none", "NO_SHARD"):
+        raise SolarError(
+            "cli.not-available",
+            "validation during training needs replicated parameters in this release",
+            where="train.fsdp.strategy",
+            fixes=["--set runtime.validate_every=0", "--set train.fsdp.strategy=none"],
+        )
+    return True
+
+
 def write_launch_files(layout: RunLayout, resolved: Any, *, token: str, source: Source) -> None:
     """`resolved-config.json` and `launch-manifest.json`. For rank 0."""
     write_launch(

@@ -56,6 +56,7 @@ def train(
     check_launcher(launcher, resolved.topology)
     require_no_placeholders(resolved)
     opening.require_packages()
+    opening.wants_validation(resolved.config)
     root = run_directory(resolved.config.runtime.output_dir, working_directory or Path.cwd())
     layout = RunLayout(root)
     is_main = launcher.world_rank == 0

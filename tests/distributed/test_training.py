@@ -208,3 +208,25 @@ def test_torchrun_trains_two_ranks_and_the_run_directory_tells_all(warm, tmp_pat
         assert name in step
     assert step["world_rank"] == 1
     assert step["resident_bytes"] > 0
+
+
+def test_held_out_clips_are_generated_while_training_and_leave_its_bits_alone(
+    warm, tmp_path: Path
+) -> None:
+    passes = (
+        "[{name: live, weights: live, num_inference_steps: 2}, "
+        "{name: ema, weights: ema, num_inference_steps: 2}]"
+    )
+    sets = ("train.max_steps=2", "validation.sample_count=2", f"validation.passes={passes}")
+    plain = warm.train(tmp_path / "plain", "train.max_steps=2", world_size=2)
+    ended = warm.train(tmp_path / "run", *sets, "runtime.validate_every=1", world_size=2)
+    assert (plain.codes, ended.codes) == ([0, 0], [0, 0])
+    reports = [record["report"] for record in ended.events(kind="validation")]
+    assert [report["step"] for report in reports] == [1, 2]
+    assert [report["slots_missing"] for report in reports] == [[], []]
+    for step in (1, 2):
+        folder = ended.root / "validation" / f"step_{step:06d}"
+        videos = sorted(str(path.relative_to(folder)) for path in folder.rglob("video.mp4"))
+        assert len(videos) == 4
+    assert _losses(ended) == _losses(plain)
+    _assert_equal(plain.root / "checkpoint_model_000002", ended.root / "checkpoint_model_000002")

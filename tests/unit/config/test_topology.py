@@ -26,7 +26,9 @@ BASE = Inputs(
     token_splits=None,
     max_steps=1000,
     save_every=300,
+    save_steps=(),
     validate_every=500,
+    validation_steps=(),
     sample_count=20,
     num_passes=2,
     checks_batch=True,
@@ -164,3 +166,12 @@ def test_saves_and_validation_waves_are_counted() -> None:
     assert topology.validation_waves_expected == 2 * 2 * 3  # 20 cases over 8 partitions are 3 waves
     off = build(replace(BASE, save_every=0, validate_every=0))
     assert off.checkpoints_expected == off.validation_waves_expected == 0
+
+
+@given(st.integers(0, 60), st.integers(0, 20), st.lists(st.integers(0, 80), max_size=5).map(tuple))
+def test_saves_are_counted_as_a_loop_over_the_steps_would(
+    steps: int, every: int, further: tuple[int, ...]
+) -> None:
+    inputs = replace(BASE, max_steps=steps, save_every=every, save_steps=further)
+    due = [n for n in range(1, steps + 1) if (every and n % every == 0) or n in further]
+    assert build(inputs).checkpoints_expected == len(due)

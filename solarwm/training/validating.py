@@ -1,0 +1,196 @@
+"""Generation of held-out clips during training, by the code that `solarwm infer` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from solarwm.backbones.seam import VideoCodec
+from solarwm.data.index import read_index
+from solarwm.data.shards import ShardReader
+from solarwm.distributed.group import RankGroup
+from solarwm.inference import plan as plans
+from solarwm.inference.cases import Case, owned
+from solarwm.inference.clips import HeldOutClips
+from solarwm.inference.encoding import EncodedCase
+from solarwm.inference.passes import Generator, encode_cases, mean_latent, missing_slots, run_case
+from solarwm.inference.plan import PassPlan
+from solarwm.inference.quality import summarise
+from solarwm.inference.transaction import GenerationStore
+from solarwm.training.loop import Session
+from solarwm.training.schedule import due
+from solarwm.training.stage import SingleRoleStage
+
+REPORT_SCHEMA = "solarwm.wan22-training-validation.v1"
+
+
+class TrainingValidation:
+    """The held-out cases of a run, generated at the steps the config names. One output folder a
+    step: `validation/step_NNNNNN`."""
+
+    def __init__(
+        self,
+        resolved: Any,
+        stage: SingleRoleStage,
+        *,
+        codec: VideoCodec,
+        group: RankGroup,
+        session: Session,
+        root: Path,
+        numerics: str,
+    ) -> None:
+        config = resolved.config
+        self._resolved = resolved
+        self._stage = stage
+        self._codec = codec
+        self._group = group
+        self._session = session
+        self._root = root
+        self._every = config.validate_every
+        self._steps = frozenset(getattr(config.runtime, "validation_steps", ()))
+        self._passes = plans.pass_plans(resolved, numerics=numerics)
+        self._clips = HeldOutClips(
+            index=read_index(plans.test_index_path(resolved)),
+            reader=ShardReader(Path(config.data.transport.root)),
+            cut=plans.clip_cut(resolved),
+            rules=plans.camera_rules(resolved),
+        )
+        self._cases = self._clips.select(
+            config.validation.sample_count,
+            selection_seed=config.validation.selection_seed,
+            base_noise_seed=config.validation.noise_seed,
+        )
+        self._encoded: dict[int, EncodedCase] | None = None
+
+    def is_due(self, step: int) -> bool:
+        """Whether the clips are generated after completed step `step`."""
+        return due(step, self._every) or step in self._steps
+
+    def run(self, step: int) -> None:
+        """Generate, measure and publish every pass, then tell a `validation` event.
+
+        A clip that cannot be made leaves an error record and is counted; training goes on. A pass
+        on an average that does not exist is reported as not started. Collective over all ranks.
+        """
+        with self._session.phase("validate"):
+            report = self._generate(step)
+        self._session.emit("validation", step=step, report=report)
+
+    def _generate(self, step: int) -> dict[str, Any]:
+        role, group = self._stage.role, self._group
+        started = [p for p in self._passes if p.weights != "ema" or role.ema is not None]
+        store = GenerationStore(
+            self._root / "validation" / f"step_{step:06d}", family=self._resolved.route.family
+        )
+        if group.world_rank == 0:
+            store.begin(self._plan(step, started), resume=store.root.exists())
+        group.collectives.barrier(label=f"validation {step} begun")
+        own = owned(self._cases, group.place.dp_rank, group.place.dp_world)
+        generator = self._generator(store, step)
+        if self._encoded is None:
+            self._encoded = encode_cases(generator, own, lambda case, fault: None)
+        mean = mean_latent(generator, self._encoded, group.collectives)
+        missing = missing_slots(store, started, own)
+        for weights in ("live", "ema"):
+            with self._weights(weights):
+                for case in own:
+                    chosen = [p for p in missing.get(case.slot, ()) if p.weights == weights]
+                    encoded = self._encoded.get(case.slot)
+                    if not chosen or encoded is None or self._session.stop_requested:
+                        continue
+                    run_case(
+                        generator,
+                        encoded,
+                        chosen,
+                        mean_latent_NYX3=mean,
+                        on_fault=lambda plan, fault, case=case: self._failed(
+                            store, plan, case, fault
+                        ),
+                        on_clip=lambda plan, metrics: None,
+                    )
+        group.collectives.barrier(label=f"validation {step} made")
+        report = self._report(store, step, started) if group.world_rank == 0 else {}
+        group.collectives.barrier(label=f"validation {step} committed")
+        return report
+
+    def _report(
+        self, store: GenerationStore, step: int, started: Sequence[PassPlan]
+    ) -> dict[str, Any]:
+        lacking = missing_slots(store, started, self._cases)
+        for plan in started:
+            if not any(plan in missing for missing in lacking.values()):
+                store.commit_pass(
+                    plan.name, self._cases, weights_id=_weights_id(step, plan.weights)
+                )
+        metrics = {
+            plan.name: [manifest["metrics"] for manifest in store.manifests(plan.name)]
+            for plan in started
+        }
+        absent = [plan.name for plan in self._passes if plan not in started]
+        return {
+            "schema": REPORT_SCHEMA,
+            "stage": self._resolved.route.stage,
+            "step": step,
+            "cases": len(self._cases),
+            "slots_missing": sorted(lacking),
+            "passes_not_started": absent,
+            "generation": summarise(metrics),
+        }
+
+    def _generator(self, store: GenerationStore, step: int) -> Generator:
+        module = self._stage.role.module
+        return Generator(
+            backbone=self._stage.backbone,
+            modules={"live": module, "ema": module},
+            weights_ids={weights: _weights_id(step, weights) for weights in ("live", "ema")},
+            codec=self._codec,
+            clips=self._clips,
+            store=store,
+            device=self._group.device,
+            fps=self._resolved.config.data.fps,
+            world_rank=self._group.world_rank,
+            facts={
+                "resolved_config_digest": self._resolved.resolved_digest,
+                "route": self._resolved.route.key,
+                "weights_step": step,
+            },
+        )
+
+    def _plan(self, step: int, started: Sequence[PassPlan]) -> Mapping[str, Any]:
+        validation = self._resolved.config.validation
+        return {
+            "schema": "solarwm.training-validation-plan.v1",
+            "step": step,
+            "selection_seed": validation.selection_seed,
+            "noise_seed": validation.noise_seed,
+            "cases": [case.manifest() for case in self._cases],
+            "passes": [asdict(plan) for plan in started],
+        }
+
+    def _failed(
+        self, store: GenerationStore, plan: PassPlan, case: Case, fault: BaseException
+    ) -> None:
+        store.fail(plan.name, case, fault, world_rank=self._group.world_rank)
+        self._session.emit(
+            "validation_error", slot=case.slot, sample_id=case.sample_id, message=str(fault)
+        )
+
+    @contextmanager
+    def _weights(self, weights: str) -> Iterator[None]:
+        role = self._stage.role
+        swapped = role.ema.swapped_in() if weights == "ema" and role.ema else nullcontext()
+        role.module.eval()
+        try:
+            with swapped, torch.no_grad():
+                yield
+        finally:
+            role.module.train()
+
+
+def _weights_id(step: int, weights: str) -> str:
+    return f"runtime:checkpoint_model_{step:06d}:step-{step:06d}#{weights}"
