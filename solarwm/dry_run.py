@@ -253,7 +253,7 @@ def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
             names.append(f"checkpoint_model_... ({len(saves) - len(shown)} more)")
     if command == "infer":
         passes = resolved.canonical.get("validation", {}).get("passes") or []
-        named = [item["name"] for item in passes if isinstance(item, dict)]
+        named = [item["name"] if isinstance(item, dict) else str(item) for item in passes]
         names += ["generation/plan.json"]
         names += [f"generation/{name}/" for name in named]
         names += ["generation/quality.json", "generation/COMPLETE.json"]

@@ -18,10 +18,12 @@ def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
     override = _int(values, ("runtime", "max_steps_override"), 0)
     training = values.get("action") == "train"
     passes = get(values, "validation", "passes")
-    home = is_mapping(runtime) and "save_every" in runtime
-    save_path = ("runtime" if home else "checkpoint", "save_every")
-    home = is_mapping(runtime) and "validate_every" in runtime
-    validate_path = ("runtime" if home else "validation", "validate_every")
+    cadence = is_mapping(runtime) and "save_every" in runtime
+    save_path = ("runtime", "save_every") if cadence else ("checkpoint", "save_every_steps")
+    cadence = is_mapping(runtime) and "validate_every" in runtime
+    validate_path = (
+        ("runtime", "validate_every") if cadence else ("validation", "validate_every_steps")
+    )
     preencode = values.get("action") == "preencode"
     return Inputs(
         world_size=_int(values, ("distributed", "world_size"), 1),
@@ -38,7 +40,9 @@ def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
         token_splits=_ints(get(values, "distributed", "sp_token_splits")),
         max_steps=(override or steps) if training else 0,
         save_every=_int(values, save_path, 0),
+        save_steps=_ints(get(values, "checkpoint", "save_steps")) or (),
         validate_every=_int(values, validate_path, 0),
+        validation_steps=_ints(get(values, "runtime", "validation_steps")) or (),
         sample_count=_int(
             values, ("validation", "sample_count"), _int(values, ("inference", "sample_count"), 0)
         ),

@@ -310,3 +310,20 @@ def test_a_file_text_can_be_an_override(tmp_path: Path) -> None:
     path = tmp_path / "name.txt"
     path.write_text("from-a-file\n")
     assert resolve(BASE, files=[f"name={path}"]).config.name == "from-a-file"
+
+
+@pytest.mark.parametrize(
+    ("name", "saves", "validations", "waves"),
+    [
+        ("wan22_ti2v_5b/train_stage0p5_fm_81f", 60, 60, 60 * 2),
+        ("ltx25/stage0p5-train-153f-lora384-sp2", 60, 60, 60 * 2 * 2),
+        ("minimax_h3/stage1-158f-lora384-w6-sp2", 31, 30, 30 * 2),
+    ],
+)
+def test_saves_and_validations_are_counted_for_every_family(
+    name: str, saves: int, validations: int, waves: int
+) -> None:
+    topology = resolve(EXAMPLES[name]).topology
+    assert topology.checkpoints_expected == saves
+    assert topology.validations_expected == validations
+    assert topology.validation_waves_expected == waves
