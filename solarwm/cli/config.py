@@ -200,6 +200,7 @@ def resolve(
         from solarwm.storage.durable import storage_errors, write_bytes_atomic
 
         with storage_errors(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
             write_bytes_atomic(output, human_json(envelope))
         return
     emit(envelope, json=json, text=_summary)
