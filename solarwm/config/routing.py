@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from solarwm.config.document import Document, dotted, get, shown
@@ -122,6 +121,8 @@ def _family(document: Document) -> str | None:
     elif not isinstance(spelling, str):
         document.fault("config.type", path, f"model.family must be text, not {shown(spelling)}")
     else:
+        import difflib
+
         close = difflib.get_close_matches(spelling.lower(), list(ROOMS), n=1)
         document.fault(
             "config.value",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from solarwm.config.batching import Batch, repairs
 from solarwm.config.finding import Finding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class Inputs(NamedTuple):
     """The numbers a topology is worked out from; None where the config says nothing."""
 
     world_size: int

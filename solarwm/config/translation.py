@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 
 from solarwm.config.document import Document, Path, dotted, get, shown
 from solarwm.config.plain import is_list, is_mapping
-from solarwm.config.suggestions import suggest
 from solarwm.errors.catalog import CATALOG
 
 _EXPONENT_TEXT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
@@ -239,6 +238,8 @@ def _unknown(document: Document, model: type[BaseModel], path: Path) -> None:
             fixes=["remove the key"],
         )
         return
+    from solarwm.config.suggestions import suggest
+
     found = suggest(model, section, key)
     home, _, leaf = found.target.rpartition(".")
     if found.misplaced:

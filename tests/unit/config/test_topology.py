@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,14 +50,14 @@ def test_a_fitting_batch_shows_its_equation() -> None:
     [({"micro_batch_size": 2}, 32), ({"accumulation": 3}, 24), ({"world_size": 4}, 8)],
 )
 def test_a_batch_that_does_not_fit_is_refused_with_the_equation_filled_in(change, product) -> None:
-    (finding,) = check(replace(BASE, **change))
+    (finding,) = check(BASE._replace(**change))
     assert finding.code == "config.batch"
     assert f"= {product}" in finding.why
     assert f"--set train.global_batch_size={product}" in finding.fixes
 
 
 def test_the_batch_is_not_checked_for_inference() -> None:
-    assert check(replace(BASE, global_batch_size=999, checks_batch=False)) == []
+    assert check(BASE._replace(global_batch_size=999, checks_batch=False)) == []
 
 
 @given(
@@ -104,7 +102,7 @@ def test_divisors_are_those_of_trial_division(number: int) -> None:
 
 
 def test_eight_ranks_share_twenty_one_latents_with_padding() -> None:
-    inputs = replace(BASE, sequence_parallel_size=8, global_batch_size=2)
+    inputs = BASE._replace(sequence_parallel_size=8, global_batch_size=2)
     assert check(inputs) == []
     topology = build(inputs)
     assert topology.latents_per_sp_rank == (3, 3, 3, 3, 3, 2, 2, 2)
@@ -113,7 +111,7 @@ def test_eight_ranks_share_twenty_one_latents_with_padding() -> None:
 
 
 def test_two_ranks_share_forty_seven_latents() -> None:
-    assert build(replace(BASE, sequence_parallel_size=2, latents=47)).latents_per_sp_rank == (
+    assert build(BASE._replace(sequence_parallel_size=2, latents=47)).latents_per_sp_rank == (
         24,
         23,
     )
@@ -121,8 +119,8 @@ def test_two_ranks_share_forty_seven_latents() -> None:
 
 @pytest.mark.parametrize(("heads", "size"), [(24, 5), (24, 16), (40, 16), (12, 8)])
 def test_heads_that_do_not_divide_are_refused_with_the_legal_degrees(heads: int, size: int) -> None:
-    inputs = replace(
-        BASE, num_heads=heads, world_size=size, sequence_parallel_size=size, checks_batch=False
+    inputs = BASE._replace(
+        num_heads=heads, world_size=size, sequence_parallel_size=size, checks_batch=False
     )
     (finding,) = check(inputs)
     legal = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
@@ -131,26 +129,25 @@ def test_heads_that_do_not_divide_are_refused_with_the_legal_degrees(heads: int,
 
 
 def test_more_ranks_than_latents_are_refused() -> None:
-    inputs = replace(BASE, world_size=24, sequence_parallel_size=24, checks_batch=False)
+    inputs = BASE._replace(world_size=24, sequence_parallel_size=24, checks_batch=False)
     (finding,) = check(inputs)
     assert "21 latent frames" in finding.message
     assert finding.fixes == ("use one of 1, 2, 3, 4, 6, 8, 12",)
 
 
 def test_a_world_that_is_no_multiple_is_refused() -> None:
-    assert codes(replace(BASE, sequence_parallel_size=3)) == ["config.topology"]
+    assert codes(BASE._replace(sequence_parallel_size=3)) == ["config.topology"]
 
 
 @pytest.mark.parametrize("splits", [(12, 9), (10, 11), (21,), (11, 9), (11, 10, 0)])
 def test_wrong_frame_splits_are_refused_with_the_right_ones(splits: tuple[int, ...]) -> None:
-    inputs = replace(BASE, sequence_parallel_size=2, global_batch_size=8, frame_splits=splits)
+    inputs = BASE._replace(sequence_parallel_size=2, global_batch_size=8, frame_splits=splits)
     (finding,) = check(inputs)
     assert "11, 10" in finding.why
 
 
 def test_right_splits_are_accepted() -> None:
-    inputs = replace(
-        BASE,
+    inputs = BASE._replace(
         sequence_parallel_size=2,
         global_batch_size=8,
         frame_splits=(11, 10),
@@ -164,7 +161,7 @@ def test_saves_and_validation_waves_are_counted() -> None:
     assert topology.checkpoints_expected == len([n for n in range(1, 1001) if n % 300 == 0])
     assert topology.validations_expected == 2
     assert topology.validation_waves_expected == 2 * 2 * 3  # 20 cases over 8 partitions are 3 waves
-    off = build(replace(BASE, save_every=0, validate_every=0))
+    off = build(BASE._replace(save_every=0, validate_every=0))
     assert off.checkpoints_expected == off.validation_waves_expected == 0
 
 
@@ -172,6 +169,6 @@ def test_saves_and_validation_waves_are_counted() -> None:
 def test_saves_are_counted_as_a_loop_over_the_steps_would(
     steps: int, every: int, further: tuple[int, ...]
 ) -> None:
-    inputs = replace(BASE, max_steps=steps, save_every=every, save_steps=further)
+    inputs = BASE._replace(max_steps=steps, save_every=every, save_steps=further)
     due = [n for n in range(1, steps + 1) if (every and n % every == 0) or n in further]
     assert build(inputs).checkpoints_expected == len(due)
