@@ -61,8 +61,11 @@ def test_whole_held_out_clips_come_back_well_above_a_still() -> None:
             forward.append(course_of(truth))
             backward.append(course_of(truth[::-1]))
             stills.append(psnr(np.broadcast_to(truth[:1], truth.shape), truth)[1:].mean())
-    assert np.mean(forward, axis=0)[1:].mean() >= np.mean(stills) + 5.0
-    course = np.mean([*forward, *backward], axis=0)
-    quarters = [part.mean() for part in np.array_split(course[1:], 4)]
+    onwards = np.mean(forward, axis=0)
+    assert onwards[1:].mean() >= np.mean(stills) + 5.0
+    assert onwards[0] >= onwards[1:].mean() - 1.0
+    both = np.mean([*forward, *backward], axis=0)
+    quarters = [part.mean() for part in np.array_split(both[1:], 4)]
     assert max(quarters) - min(quarters) <= 1.0
-    assert course[0] >= course[1:].mean() - 1.0
+    # First and last are the same pictures here, so this is the price of having no past.
+    assert both[0] >= both[-1] - 1.0
