@@ -21,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def run(args: list[str]) -> int:
     """The exit code of one command line; prints what there is to print."""
+    # Looking for pydantic plugins reads the metadata of every installed package: a third of a start.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from solarwm.cli.lazy import build
 
     command = build()
