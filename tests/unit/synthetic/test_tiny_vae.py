@@ -52,8 +52,8 @@ def test_whole_held_out_clips_come_back_well_above_a_still() -> None:
         shown = vae.decode(vae.encode(video).latent_dist.mode()).sample[0]
         return psnr(((shown.clamp(-1, 1) + 1.0) * 127.5).permute(1, 2, 3, 0).numpy(), truth)
 
-    # Clips set out from one spot and end in rarer views, which are harder. Played backwards too,
-    # every view counts early and late, and what is left over is the drift of the VAE itself.
+    # Clips set out from one spot and end in rarer views, which are harder. Over both directions the
+    # first and the last quarter hold the same pictures: what they differ by is the VAE's drift.
     forward, backward, stills = [], [], []
     with torch.no_grad():
         for index in range(3):
@@ -65,7 +65,5 @@ def test_whole_held_out_clips_come_back_well_above_a_still() -> None:
     assert onwards[1:].mean() >= np.mean(stills) + 5.0
     assert onwards[0] >= onwards[1:].mean() - 1.0
     both = np.mean([*forward, *backward], axis=0)
-    quarters = [part.mean() for part in np.array_split(both[1:], 4)]
-    assert max(quarters) - min(quarters) <= 1.0
-    # First and last are the same pictures here, so this is the price of having no past.
+    assert abs(both[1:21].mean() - both[-20:].mean()) <= 1.0
     assert both[0] >= both[-1] - 1.0
