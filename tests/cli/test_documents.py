@@ -113,12 +113,14 @@ def check_solarwm(arguments: list[str], workplace: Path) -> None:
 
 
 def _names_a_missing_file(arguments: list[str], workplace: Path) -> bool:
-    paths = [
-        word for word in arguments if "/" in word and not word.startswith("-") and "=" not in word
-    ]
     outputs = {
-        arguments[i + 1] for i, word in enumerate(arguments) if word in ("--output", "--out")
+        after
+        for word, after in zip(arguments, arguments[1:], strict=False)
+        if word in ("--output", "--out")
     }
+    paths = [
+        word for word in arguments if re.fullmatch(r"[^-=][^=]*(/[^=]*|\.(yaml|json|gz))", word)
+    ]
     return any(not (workplace / path).exists() for path in paths if path not in outputs)
 
 
