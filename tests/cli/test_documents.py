@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -115,7 +116,7 @@ def check_solarwm(arguments: list[str], workplace: Path) -> None:
 def _names_a_missing_file(arguments: list[str], workplace: Path) -> bool:
     outputs = {
         after
-        for word, after in zip(arguments, arguments[1:], strict=False)
+        for word, after in itertools.pairwise(arguments)
         if word in ("--output", "--out")
     }
     paths = [
