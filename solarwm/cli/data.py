@@ -218,6 +218,8 @@ def synthesize(
 ) -> None:
     """Film clips of a procedural world: shards, exact cameras, captions, two indexes."""
     try:
+        import av  # noqa: F401  (the writer needs it only when a clip is encoded: too late to say so)
+
         from solarwm.synthetic.renderer import FIXED_LENS, Lens
         from solarwm.synthetic.writer import synthesize as film
     except ImportError as error:
