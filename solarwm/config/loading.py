@@ -144,6 +144,12 @@ def _check_json(document: Document, value: Any, path: tuple[str | int, ...]) -> 
         document.fault("config.value", path, "the text holds a character no file can carry")
 
 
+def locate(document: Document, path: Path, data: bytes) -> None:
+    """Give a document read from JSON the lines of its keys; a good one is read without them."""
+    if not document.lines and path.suffix.lower() == ".json":
+        document.lines = _json_lines(path, _text(path, data))
+
+
 def _json_lines(path: Path, text: str) -> dict[tuple[str | int, ...], tuple[int, int]]:
     from solarwm.config.yaml_reader import Reading
 

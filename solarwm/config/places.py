@@ -16,10 +16,10 @@ from solarwm.config.plain import is_list, is_mapping
 PLACEHOLDER = "/path/to/"
 
 
-def placeholders(model: type[BaseModel], values: dict[str, Any], action: str) -> tuple[str, ...]:
-    """Dotted keys of the path fields this action uses that still hold a path under `/path/to/`."""
+def placeholders(model: type[BaseModel], values: dict[str, Any], action: str) -> tuple[Path, ...]:
+    """The path fields this action uses that still hold a path under `/path/to/`."""
     return tuple(
-        dotted(path)
+        path
         for path, text, _ in _used(model, values, action)
         if text.startswith(PLACEHOLDER) or text == PLACEHOLDER.rstrip("/")
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from solarwm.config import aliases, expansion, loading, overrides, places, routing, secrets
 from solarwm.config.binding import binding_faults, deviations, fill
-from solarwm.config.document import Document, get, shown
+from solarwm.config.document import Document, dotted, get, shown
 from solarwm.config.finding import Finding
 from solarwm.config.layout import geometry_findings, inputs_of
 from solarwm.config.marks import Facts
@@ -51,6 +51,8 @@ class ResolvedRun:
     """What is legal but worth knowing: deviations from the published recipe, fields that are ignored."""
     placeholders: tuple[str, ...]
     """Dotted keys the action uses that still hold a path under `/path/to/`."""
+    placeholder_places: tuple[str, ...]
+    """Where each of them is written: `file:line:column` or `--set #2`."""
 
     def envelope(self) -> dict[str, Any]:
         """What `config resolve` prints."""
@@ -108,6 +110,9 @@ def resolve(
     if document.faults or config is None:
         raise _all(document)
     canonical = config.model_dump(mode="json", by_alias=True)
+    open_paths = places.placeholders(model, canonical, str(canonical["action"]))
+    if open_paths:
+        loading.locate(document, path, data)
     return ResolvedRun(
         source=path.resolve(),
         source_digest=blake2s_hex(data),
@@ -117,7 +122,8 @@ def resolve(
         canonical=canonical,
         topology=build(inputs),
         notes=(*notes, *deviations(model, document.values, facts)),
-        placeholders=places.placeholders(model, canonical, str(canonical["action"])),
+        placeholders=tuple(map(dotted, open_paths)),
+        placeholder_places=tuple(map(document.place, open_paths)),
     )
 
 
@@ -130,12 +136,14 @@ def require_no_placeholders(resolved: ResolvedRun) -> None:
             SolarError(
                 "config.placeholder",
                 f"{name} is still a placeholder",
-                where=str(resolved.source),
+                where=place,
                 why="paths under /path/to/ stand for ones you have to give",
                 fixes=[f"--set {name}=/your/path"],
                 context={"path": name},
             )
-            for name in resolved.placeholders
+            for name, place in zip(
+                resolved.placeholders, resolved.placeholder_places, strict=True
+            )
         ]
     )
 

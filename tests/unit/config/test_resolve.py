@@ -250,9 +250,23 @@ def test_placeholders_are_listed_and_refused_only_when_asked() -> None:
     }
     with pytest.raises(FaultList) as caught:
         require_no_placeholders(run)
-    assert len(caught.value.faults) == len(run.placeholders)
+    lines = BASE.read_text(encoding="utf-8").splitlines()
+    for fault, name in zip(caught.value.faults, run.placeholders, strict=True):
+        _, line, _ = str(fault.where).rsplit(":", 2)
+        assert lines[int(line) - 1].strip().startswith(f"{name.rpartition('.')[2]}:")
     sets = [f"{name}=/real/{name}" for name in run.placeholders]
     require_no_placeholders(resolve(BASE, sets))
+
+
+def test_placeholders_of_overrides_and_resolved_previews_are_placed_too(tmp_path: Path) -> None:
+    set_by_hand = resolve(BASE, ["runtime.output_dir=/path/to/out"])
+    assert "--set #1" in set_by_hand.placeholder_places
+    preview = tmp_path / "preview.json"
+    preview.write_text(json.dumps(set_by_hand.envelope(), indent=2), encoding="utf-8")
+    again = resolve(preview)
+    lines = preview.read_text(encoding="utf-8").splitlines()
+    for place, name in zip(again.placeholder_places, again.placeholders, strict=True):
+        assert f'"{name.rpartition(".")[2]}"' in lines[int(place.split(":")[1]) - 1]
 
 
 def test_relative_paths_are_refused_where_absolute_ones_are_needed() -> None:
