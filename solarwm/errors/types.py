@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from solarwm.errors.catalog import entry
-
 
 class SolarError(Exception):
     """One fault with a stable code, told to a person.
@@ -36,6 +34,8 @@ class SolarError(Exception):
     @property
     def exit_code(self) -> int:
         """The process exit code of this kind of fault."""
+        from solarwm.errors.catalog import entry
+
         return entry(self.code).exit_code
 
     def __str__(self) -> str:

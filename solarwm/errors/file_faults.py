@@ -1,0 +1,295 @@
+"""What can be wrong in the files a config names: indexes, shards, cameras, videos, weights."""
+
+from __future__ import annotations
+
+from solarwm.errors.entry import Entry
+
+FILES: dict[str, Entry] = {
+    "camera.guard": Entry(
+        3,
+        "A camera moves beyond the limits",
+        "A first-frame-relative camera leaves data.max_rel_translation or data.max_camera_abs "
+        "within its first 10 seconds. The track is well formed; training takes a substitute "
+        "for such a sample.",
+    ),
+    "camera.lens": Entry(
+        3,
+        "The intrinsics of a sample are wrong",
+        "The intrinsics member is read only with camera_intrinsics_mode: source. It is NPY or "
+        "NPZ of shape [3,3], [N,3,3], [4] or [N,4] (fx, fy, cx, cy), and the lens must not "
+        "change within a clip.",
+    ),
+    "camera.manifest": Entry(
+        3,
+        "The manifest does not vouch for the camera",
+        "The camera block of a sample's manifest must carry the published convention, dtype, "
+        "limits and the shape of the stored array.",
+    ),
+    "camera.missing-array": Entry(
+        3,
+        "The camera file lacks the array",
+        "data.camera_array_key names the one array that is read: c2w, w2c, vipe_c2w, vipe_w2c "
+        "or relative_w2c.",
+    ),
+    "camera.not-finite": Entry(
+        3,
+        "A camera pose is not finite",
+        "A pose holds NaN or infinity; the frame number is given.",
+    ),
+    "camera.not-rigid": Entry(
+        3,
+        "A camera pose is not a rigid motion",
+        "Poses are 4x4 OpenCV camera-to-world matrices: bottom row 0,0,0,1, orthonormal "
+        "rotation, determinant +1. A translation in the last row means the matrix is "
+        "transposed.",
+    ),
+    "camera.shape": Entry(
+        3,
+        "The camera array has a wrong shape",
+        "One [4,4] pose for every frame of the source video is needed.",
+    ),
+    "camera.status": Entry(
+        3,
+        "The camera estimate of a sample failed",
+        "The camera file carries a vipe_status other than ok.",
+    ),
+    "camera.unreadable": Entry(
+        3,
+        "The camera file cannot be read",
+        "Cameras are NPZ files of plain numeric arrays; pickled objects are never loaded.",
+    ),
+    "data.empty-reader": Entry(
+        3,
+        "A reader of the published order gets no sample",
+        "In the published order samples are dealt to ranks and loader workers; with too few "
+        "shards or rows some get none.",
+    ),
+    "data.extra-missing": Entry(
+        5,
+        "A package for reading data is missing",
+        "Install the extra: pip install 'solarwm[data]'.",
+    ),
+    "index.bad-field": Entry(
+        3,
+        "A field of an index row is wrong",
+        "The row, its byte offset and the field are named. Types are strict: a number in "
+        "quotes or true for 1 is refused.",
+    ),
+    "index.bad-json": Entry(
+        3,
+        "An index row is not a JSON object",
+        "An index is JSONL: one JSON object a line, UTF-8, optionally gzip.",
+    ),
+    "index.bad-path": Entry(
+        3,
+        "A path in the index is not a relative key",
+        "Shards and members are named by relative keys: no leading slash, no .., no empty "
+        "segment, no URL.",
+    ),
+    "index.duplicate-id": Entry(
+        3,
+        "A sample id stands twice in the index",
+        "Every sample_id is unique within a file; use epoch_repeats to use a sample more than "
+        "once an epoch.",
+    ),
+    "index.empty": Entry(
+        3,
+        "The index is empty",
+        "The file has 0 bytes.",
+    ),
+    "index.missing": Entry(
+        3,
+        "The index file does not exist",
+        "The path is data.index_root joined with data.train_index or data.test_index.",
+    ),
+    "index.no-digest": Entry(
+        3,
+        "An index row has no canonical form",
+        "NaN, infinity and lone surrogates cannot be written as canonical JSON, so such a row "
+        "has no digest.",
+    ),
+    "index.no-frame-count": Entry(
+        3,
+        "The index does not tell how long a sample is",
+        "num_frames must stand in the row or in its inline manifest, so that starts can be "
+        "drawn without opening shards.",
+    ),
+    "index.no-rows": Entry(
+        3,
+        "The index has no rows",
+        "The file holds blank lines only.",
+    ),
+    "index.not-gzip": Entry(
+        3,
+        "The name and the content of the index disagree",
+        "Names that end in .gz are gzip, others are plain JSONL.",
+    ),
+    "index.not-utf8": Entry(
+        3,
+        "The index is not UTF-8",
+        "UTF-8 with or without byte order mark is read; the offending byte and its offset are "
+        "given.",
+    ),
+    "index.overlap": Entry(
+        3,
+        "Train and test share samples",
+        "No sample_id may stand in both indexes.",
+    ),
+    "index.shard-drift": Entry(
+        3,
+        "Rows disagree about one shard",
+        "All rows of a shard carry the same shard_generation, shard_size, shard_md5_b64 and "
+        "shard_digest.",
+    ),
+    "index.too-few-frames": Entry(
+        3,
+        "A sample is shorter than the clip",
+        "The clip, re-timed to data.fps, needs more source frames than the row has.",
+    ),
+    "index.truncated": Entry(
+        3,
+        "The gzip index is cut off or damaged",
+        "Decompression failed before the end of the file.",
+    ),
+    "index.unreadable": Entry(
+        3,
+        "The index cannot be read",
+        "The operating system refused; its reason is given.",
+    ),
+    "shard.bad-path": Entry(
+        3,
+        "A shard key leads out of the data root",
+        "Shards are regular files under data.transport.root, also after symbolic links are "
+        "followed.",
+    ),
+    "shard.compressed": Entry(
+        3,
+        "The shard is compressed",
+        "Shards are plain tar so that members can be read by offset.",
+    ),
+    "shard.duplicate-member": Entry(
+        3,
+        "A member name stands twice in a shard",
+        "Members are found by name, so a name must be unique within its shard.",
+    ),
+    "shard.empty": Entry(
+        3,
+        "The shard is empty",
+        "The file has 0 bytes.",
+    ),
+    "shard.interleaved": Entry(
+        3,
+        "The members of two samples are interleaved",
+        "All members of one key stand together; a key that comes back after its group ended "
+        "is refused.",
+    ),
+    "shard.missing": Entry(
+        3,
+        "The shard does not exist",
+        "The path is data.transport.root joined with the shard key of the row.",
+    ),
+    "shard.missing-member": Entry(
+        3,
+        "The shard lacks a member that a row names",
+        "Members are looked up by exact name.",
+    ),
+    "shard.not-a-file": Entry(
+        3,
+        "A shard member is not a regular file",
+        "Links and devices inside a tar are never followed.",
+    ),
+    "shard.not-a-tar": Entry(
+        3,
+        "The shard is not a tar file",
+        "Often an error page saved under the name of a shard, or a damaged header.",
+    ),
+    "shard.truncated": Entry(
+        3,
+        "The shard is cut off",
+        "The file ends inside a member or before the end-of-archive mark.",
+    ),
+    "shard.unreadable": Entry(
+        3,
+        "The shard cannot be read",
+        "The operating system refused; its reason is given.",
+    ),
+    "shard.wrong-size": Entry(
+        3,
+        "The shard has another size than the index says",
+        "shard_size of the index row is compared with the file before anything is read from it.",
+    ),
+    "video.timeout": Entry(
+        3,
+        "Decoding a video took too long",
+        "The limit guards against damaged files that keep the decoder busy.",
+    ),
+    "video.too-few-frames": Entry(
+        3,
+        "The video has fewer frames than its row says",
+        "The index promises num_frames; fewer could be decoded.",
+    ),
+    "video.undecodable": Entry(
+        3,
+        "The video cannot be decoded",
+        "The member is damaged or no video; the decoder's reason is given.",
+    ),
+    "weights.codec-unavailable": Entry(
+        3,
+        "The released codec cannot be opened",
+        "Pixels and text of the released profile need the published VAE and text encoder. "
+        "Train from pre-encoded latents, or use a small profile, whose codec is shipped.",
+    ),
+    "weights.duplicate": Entry(
+        3,
+        "A tensor is in two weight files",
+        "A directory of weights must hold every tensor exactly once.",
+    ),
+    "weights.empty": Entry(
+        3,
+        "A weight file is empty",
+        "The file was read but holds no tensors.",
+    ),
+    "weights.missing": Entry(
+        3,
+        "Weights are not there",
+        "The path names no safetensors file, no directory of them and no model.pt.",
+    ),
+    "weights.missing-tensors": Entry(
+        3,
+        "A weight file is incomplete",
+        "Every tensor of the model must be in the file; a partly filled model is never "
+        "trained or sampled.",
+    ),
+    "weights.mixed-prefix": Entry(
+        3,
+        "Tensor names are prefixed inconsistently",
+        "Either all names carry the `model.` prefix or none does.",
+    ),
+    "weights.no-match": Entry(
+        3,
+        "The weights belong to another model",
+        "Neither published nor diffusers names of this family occur in the file.",
+    ),
+    "weights.role-missing": Entry(
+        3,
+        "A checkpoint lacks the asked weights",
+        "`live` weights are the state `generator`, `ema` weights `generator_ema` of a model.pt.",
+    ),
+    "weights.shape": Entry(
+        3,
+        "Weights have another size",
+        "The file was written by another size of the model; choose the matching model.profile.",
+    ),
+    "weights.unexpected-tensors": Entry(
+        3,
+        "A weight file holds unknown tensors",
+        "Tensors that would be ignored usually mean the wrong model or the wrong naming: "
+        "they are refused.",
+    ),
+    "weights.unreadable": Entry(
+        3,
+        "A weight file cannot be read",
+        "It is damaged, cut short, or holds something else than tensors. Only tensor "
+        "files are read; pickled objects are refused.",
+    ),
+}

@@ -1,0 +1,203 @@
+"""What can go wrong while a run works: checkpoints, disks, ranks, numbers, outputs."""
+
+from __future__ import annotations
+
+from solarwm.errors.entry import Entry
+
+RUNS: dict[str, Entry] = {
+    "checkpoint.damaged": Entry(
+        3,
+        "The checkpoint is damaged",
+        "A file of the checkpoint is missing, has another size or other content than when it "
+        "was saved. `solarwm checkpoint verify PATH` lists every bad file.",
+    ),
+    "checkpoint.ema-missing": Entry(
+        3,
+        "The checkpoint holds no EMA weights",
+        "EMA weights were asked for, and the checkpoint was saved without them. Ask for the "
+        "live weights, or choose a checkpoint saved after EMA started.",
+    ),
+    "checkpoint.exists": Entry(
+        5,
+        "A checkpoint of that step exists already",
+        "A save never replaces a checkpoint. The same step was saved before, by this run or "
+        "by one that used the directory earlier.",
+    ),
+    "checkpoint.incomplete": Entry(
+        3,
+        "The checkpoint is not complete",
+        "A checkpoint counts only when its COMPLETE.json says so. A save that was cut short "
+        "leaves a directory without one; it is never resumed from.",
+    ),
+    "checkpoint.mismatch": Entry(
+        3,
+        "The checkpoint does not fit the model",
+        "Names, shapes or roles in the checkpoint differ from what the config builds.",
+    ),
+    "checkpoint.missing": Entry(
+        3,
+        "There is no such checkpoint",
+        "The path names no checkpoint directory.",
+    ),
+    "checkpoint.peer-failed": Entry(
+        6,
+        "Another rank failed while saving or loading",
+        "A checkpoint is written and read by all ranks together; one of them failed, so all "
+        "of them stopped.",
+    ),
+    "checkpoint.replicas-differ": Entry(
+        70,
+        "Ranks hold different values under one name",
+        "A tensor that is not sharded must be equal on all ranks. Saving it would keep one "
+        "rank's part and lose the others.",
+    ),
+    "checkpoint.unsafe": Entry(
+        3,
+        "The checkpoint holds something that is not a tensor",
+        "Only tensors and plain records are read. Anything that could run code, and any path "
+        "that leaves the checkpoint, is refused.",
+    ),
+    "disk.denied": Entry(
+        5,
+        "Permission denied",
+        "The operating system does not let this user write there.",
+    ),
+    "disk.failed": Entry(
+        5,
+        "The operating system refused a file operation",
+        "A file or directory could not be created, written, synced or renamed. Nothing was "
+        "published.",
+    ),
+    "disk.full": Entry(
+        5,
+        "The disk is full",
+        "There is not enough room for what is to be written. Nothing was published, and what "
+        "was begun is removed.",
+    ),
+    "disk.io": Entry(
+        5,
+        "The disk reported an error",
+        "Reading or writing failed in the disk or its driver. Nothing was published.",
+    ),
+    "disk.read-only": Entry(
+        5,
+        "The file system is read-only",
+        "The directory is on a file system that accepts no writes.",
+    ),
+    "inference.clip-too-short": Entry(
+        3,
+        "A clip has too few frames",
+        "The clip that a case asks for does not reach from its start frame over the frames the model needs.",
+    ),
+    "inference.incomplete": Entry(
+        4,
+        "Some clips are missing",
+        "At least one clip could not be made, or an artifact is not what its manifest says. The reasons lie in "
+        "generation/<pass>/errors/. The same command with --resume fills the missing clips only.",
+    ),
+    "inference.not-finite": Entry(
+        7,
+        "A generated clip is not finite",
+        "The solver diverged: NaN or infinity in the latents of a generated clip.",
+    ),
+    "inference.numerics-differ": Entry(
+        2,
+        "The config contradicts the numerics of the weights",
+        "A checkpoint records whether it was trained with published or corrected numerics, and generation must use "
+        "the same. `model.numerics: auto` takes what is recorded.",
+    ),
+    "inference.output-exists": Entry(
+        2,
+        "The output directory already holds a generation",
+        "Nothing is overwritten: --resume fills the missing clips, another runtime.output_dir starts afresh.",
+    ),
+    "inference.plan-differs": Entry(
+        2,
+        "The generation to resume was started for something else",
+        "generation/plan.json records the clips, passes, weights and seeds; a resume must ask for the same.",
+    ),
+    "inference.too-few-cases": Entry(
+        3,
+        "The test index has too few usable clips",
+        "validation.sample_count clips are drawn from the test index; those refused by the camera guards are "
+        "passed over, and not enough remained.",
+    ),
+    "inference.unknown-solver": Entry(
+        2,
+        "There is no such solver",
+        "A validation or inference pass names its solver; the route says which it can sample with.",
+    ),
+    "inference.weights-mismatch": Entry(
+        3,
+        "The weights were trained for something else",
+        "Family, profile and camera settings of the config must be those the checkpoint was trained with.",
+    ),
+    "inference.weights-missing": Entry(
+        3,
+        "The weights to generate with are not there",
+        "checkpoint.path names a training run, one of its checkpoints, a released directory or a weight file, "
+        "and the asked weights (live or ema) must be in it.",
+    ),
+    "run.directory-busy": Entry(
+        2,
+        "The directory is in use by another run",
+        "One process writes to a run directory at a time. The lock ends with the process that "
+        "holds it, so there is never anything to clean by hand.",
+    ),
+    "run.directory-taken": Entry(
+        2,
+        "The output directory holds another run",
+        "A new run never writes into a directory that holds another. `--resume latest` continues it; "
+        "another runtime.output_dir starts afresh.",
+    ),
+    "run.interrupted": Entry(
+        130,
+        "Stopped by SIGINT",
+        "The run stopped at a step boundary because it was asked to. `--resume latest` continues it.",
+    ),
+    "run.missing": Entry(
+        3,
+        "There is no run there",
+        "The path names no run directory.",
+    ),
+    "run.nothing-to-resume": Entry(
+        3,
+        "There is no checkpoint to resume",
+        "`--resume` found no complete checkpoint at the place named. `--allow-fresh` starts from the "
+        "beginning in that case.",
+    ),
+    "run.terminated": Entry(
+        143,
+        "Stopped by SIGTERM",
+        "The run stopped at a step boundary because it was asked to. `--resume latest` continues it.",
+    ),
+    "run.unreadable": Entry(
+        3,
+        "A file of the run cannot be read",
+        "A run file is not what its schema says.",
+    ),
+    "train.data-exhausted": Entry(
+        3,
+        "No usable sample was found",
+        "Sample after sample was refused by the camera guards. `solarwm data validate` tells which rows "
+        "are bad.",
+    ),
+    "train.extra-missing": Entry(
+        5,
+        "The packages for running a model are missing",
+        "Training and generation need torch and the packages of the extra `run`. The config desk works "
+        "without them.",
+    ),
+    "train.non-finite": Entry(
+        7,
+        "A number is not finite",
+        "A loss, a gradient or a weight became NaN or infinite. All ranks stopped before the optimizer "
+        "step, so the last checkpoint is finite; the event names rank, sample and step.",
+    ),
+    "train.resume-mismatch": Entry(
+        3,
+        "The checkpoint belongs to another run",
+        "The config, topology or data of the checkpoint contradict this run in a field that a resume must"
+        " not change.",
+    ),
+}
