@@ -270,7 +270,7 @@ def _replica_prints(members: Mapping[str, Mapping[str, Tensor]]) -> dict[str, st
 
 def _require_equal_replicas(prints: Sequence[dict[str, str]]) -> None:
     first = prints[0]
-    for rank, other in enumerate(prints):
+    for world_rank, other in enumerate(prints):
         if other == first:
             continue
         names = sorted(set(first) ^ set(other)) or sorted(
@@ -279,6 +279,6 @@ def _require_equal_replicas(prints: Sequence[dict[str, str]]) -> None:
         raise SolarError(
             "checkpoint.replicas-differ",
             "ranks hold different values under one name",
-            why=f"{names[0]} on rank {rank} differs from rank 0; it is not sharded.",
-            context={"name": names[0], "world_rank": rank},
+            why=f"{names[0]} on rank {world_rank} differs from rank 0; it is not sharded.",
+            context={"name": names[0], "world_rank": world_rank},
         )

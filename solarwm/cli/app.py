@@ -15,7 +15,7 @@ _EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run `solarwm` with `argv` (default: the command line) and leave with the exit code of design D3."""
+    """Run `solarwm` with `argv` (default: the command line) and leave with its exit code (docs/runs.md)."""
     sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
 
 

@@ -67,11 +67,11 @@ def _status_lines(run: dict[str, Any]) -> Iterator[str]:
         yield f"  first failing rank  {result['first_failing_rank']}, phase {result.get('phase')}"
     if run["state"] == "died":
         yield "  It ended without a result (killed?). Nothing needs cleaning: --resume latest."
-    for rank in run["ranks"]:
-        age = f"{rank['age_s']:.0f} s ago" if rank["age_s"] is not None else "unknown"
+    for place in run["ranks"]:
+        age = f"{place['age_s']:.0f} s ago" if place["age_s"] is not None else "unknown"
         yield (
-            f"  rank {rank['world_rank']}  step {_text(rank['step'])}"
-            f"  phase {_text(rank['phase'])}  {age}"
+            f"  rank {place['world_rank']}  step {_text(place['step'])}"
+            f"  phase {_text(place['phase'])}  {age}"
         )
 
 

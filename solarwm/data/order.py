@@ -1,8 +1,8 @@
 """The `indexed` order: which occurrence is consumed when, known without any list, worker or rank.
 
-Every epoch is a keyed permutation of its virtual occurrences (design D4, D5). Occurrence k of a run
-is a pure function of (seed, k), so a resumed run, another world size or another worker count sees
-the same samples.
+Every epoch is a keyed permutation of its virtual occurrences. Occurrence k of a run is a pure
+function of (seed, k), so a resumed run, another world size or another worker count sees the same
+samples (docs/decisions/0002-keyed-randomness.md).
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -178,8 +177,3 @@ def _buckets(parts: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
         buckets[-1].append(part)
         filled += size
     return buckets
-
-
-def is_joined() -> bool:
-    """Whether a process group stands in this process."""
-    return dist.is_available() and dist.is_initialized()

@@ -1,7 +1,7 @@
 """Keyed randomness: a draw comes from a generator made for it, never from a shared stream.
 
-Source: design D4. No world size, rank, worker or accumulation count may enter a key, so equal
-global batches see equal draws on any topology.
+No world size, rank, worker or accumulation count may enter a key, so equal global batches see equal
+draws on any topology (docs/decisions/0002-keyed-randomness.md).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def data_facts(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def numerics_of(canonical: Mapping[str, Any]) -> str:
-    """`published` or `corrected`, by the config alone (`auto` trains corrected; design D7)."""
+    """`published` or `corrected`, by the config alone (`auto` trains corrected)."""
     chosen = canonical.get("model", {}).get("numerics")
     return "published" if chosen == "published" else "corrected"
 

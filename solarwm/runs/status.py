@@ -66,7 +66,8 @@ class RunStatus:
             "last_time": self.last_time,
             "holder": self.holder,
             "ranks": [
-                {name: getattr(rank, name) for name in RankStatus.__slots__} for rank in self.ranks
+                {name: getattr(place, name) for name in RankStatus.__slots__}
+                for place in self.ranks
             ],
             "result": self.result,
         }

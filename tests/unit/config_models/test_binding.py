@@ -1,4 +1,4 @@
-"""Marks are read, filled in and compared as design decision D1 says."""
+"""Marks are read, filled in and compared by their kind."""
 
 from __future__ import annotations
 
