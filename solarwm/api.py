@@ -47,6 +47,20 @@ def infer(resolved: ResolvedRun, *, resume: bool = False, first_row: bool = Fals
     return run_inference(resolved, resume=resume, first_row=first_row)
 
 
+def preencode(resolved: ResolvedRun) -> int:
+    """Refuses (exit 2): this release encodes while it trains and has no latent data sets of its own."""
+    from solarwm.errors.types import SolarError
+
+    raise SolarError(
+        "cli.not-available",
+        "solarwm preencode does not write latents yet",
+        why="this release trains from raw clips and keeps their latents in a cache of the run "
+        "(data.latent_cache_dir)",
+        fixes=["add --dry-run", "train with data.encoding: online"],
+        context={"route": resolved.route.key},
+    )
+
+
 def synthesize(
     out: Path | str,
     *,

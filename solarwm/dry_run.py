@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solarwm.errors.types import FaultList, SolarError
+from solarwm.runs.layout import RunLayout
+from solarwm.storage.locks import LOCK_NAME
 
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
 
 SCHEMA = "solarwm.dry-run.v1"
 _FIRST_ROWS = 3
+_FIRST_RANKS = 8
+LAUNCH = 5
+"""Exit code of what another launch of the same config mends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOptions:
+    """Options of the start that is asked about."""
+
+    resume: str | None = None
+    """`latest`, a path, or None for a new run."""
+    allow_fresh: bool = False
+    first_row: bool = False
 
 
 def dry_run(
     resolved: ResolvedRun,
     *,
     command: str,
+    options: StartOptions = StartOptions(),
     environ: Mapping[str, str] = os.environ,
     working_directory: Path | None = None,
 ) -> dict[str, Any]:
@@ -30,12 +47,14 @@ def dry_run(
     the meta device when torch is installed.
     """
     faults: list[SolarError] = []
-    launcher = _launcher(resolved, command, environ, faults)
     _placeholders(resolved, faults)
+    launcher = _launcher(resolved, command, environ, faults)
     root = _run_directory(resolved, working_directory or Path.cwd())
     assets = _assets(resolved, faults)
     indexes = _indexes(resolved, faults)
     model = _model(resolved, command, faults)
+    if all(fault.exit_code == LAUNCH for fault in faults):
+        _start(resolved, command, root, options, faults)
     return {
         "schema": SCHEMA,
         "command": command,
@@ -104,49 +123,16 @@ def _run_directory(resolved: ResolvedRun, working_directory: Path) -> Path:
 
 
 def _assets(resolved: ResolvedRun, faults: list[SolarError]) -> list[dict[str, Any]]:
-    """Every local file or directory that the model and checkpoint sections name."""
-    canonical = resolved.canonical
-    model, checkpoint = canonical.get("model", {}), canonical.get("checkpoint", {})
-    base = model.get("base_path")
-    named: list[tuple[str, str]] = []
-    if base:
-        named.append(("model.base_path", base))
-    for key, value in (model.get("assets") or {}).items():
-        if value and value != "builtin":
-            place = value if os.path.isabs(value) or not base else os.path.join(base, value)
-            named.append((f"model.assets.{key}", place))
-    for key in ("checkpoint_path", "adapter_checkpoint_path"):
-        if model.get(key):
-            named.append((f"model.{key}", model[key]))
-    for key in ("path", "resume_from"):
-        if checkpoint.get(key) and (
-            checkpoint.get("mode") != "none" or canonical["action"] != "train"
-        ):
-            named.append((f"checkpoint.{key}", checkpoint[key]))
-    for role, value in (checkpoint.get("roles") or {}).items():
-        if isinstance(value, dict) and value.get("path"):
-            named.append((f"checkpoint.roles.{role}.path", value["path"]))
-    transport = canonical.get("data", {}).get("transport") or {}
-    if transport.get("kind", "local") == "local" and transport.get("root"):
-        named.append(("data.transport.root", transport["root"]))
-    found: list[dict[str, Any]] = []
-    for key, place in named:
-        if place.startswith("/path/to/"):
-            found.append({"key": key, "path": place, "present": False})
-            continue
-        present = os.path.exists(place)
-        found.append({"key": key, "path": place, "present": present})
-        if not present:
-            faults.append(
-                SolarError(
-                    "assets.missing",
-                    f"{key} names a path that does not exist",
-                    where=place,
-                    fixes=[f"--set {key}=..."],
-                    context={"path": key},
-                )
-            )
-    return found
+    from solarwm.runs import assets
+
+    try:
+        assets.require(resolved)
+    except SolarError as error:
+        _keep(faults, error)
+    return [
+        {"key": asset.key, "path": asset.path, "present": asset.present}
+        for asset in assets.named(resolved)
+    ]
 
 
 def _indexes(resolved: ResolvedRun, faults: list[SolarError]) -> list[dict[str, Any]]:
@@ -198,13 +184,6 @@ def _model(resolved: ResolvedRun, command: str, faults: list[SolarError]) -> dic
     heavy = spec.heavy.partition(":")[0]
     if not _exists(heavy):
         report["reason"] = f"{spec.title} cannot be run in this release"
-        faults.append(
-            SolarError(
-                "cli.not-available",
-                f"{command} of {resolved.route.key} is not in this release",
-                why="the config desk knows the route; its model is not built yet",
-            )
-        )
         return report
     import torch
 
@@ -223,6 +202,41 @@ def _model(resolved: ResolvedRun, command: str, faults: list[SolarError]) -> dic
     }
 
 
+def _start(
+    resolved: ResolvedRun,
+    command: str,
+    root: Path,
+    options: StartOptions,
+    faults: list[SolarError],
+) -> None:
+    """What the command itself refuses before it writes, found by the command's own checks."""
+    try:
+        if command == "train":
+            from solarwm.training import resuming
+            from solarwm.training.run import check_config, check_files
+
+            check_config(resolved)
+            source = resuming.find(
+                resolved,
+                RunLayout(root),
+                resume=options.resume,
+                allow_fresh=options.allow_fresh,
+            )
+            check_files(resolved, root, source)
+        elif command == "infer":
+            from solarwm.inference.run import check_files as check_generation
+
+            check_generation(
+                resolved, root, resume=options.resume is not None, first_row=options.first_row
+            )
+        else:
+            from solarwm import api
+
+            api.preencode(resolved)
+    except SolarError as error:
+        _keep(faults, error)
+
+
 def _exists(module: str) -> bool:
     try:
         return find_spec(module) is not None
@@ -232,17 +246,13 @@ def _exists(module: str) -> bool:
 
 def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
     names = [
-        "run.lock",
+        LOCK_NAME,
         "resolved-config.json",
         "launch-manifest.json",
         "run-result.json",
-        *(
-            f"events/rank-{world_rank:05d}.jsonl"
-            for world_rank in range(min(resolved.topology.world_size, 8))
-        ),
+        *_per_rank(resolved, "events/rank-{:05d}.jsonl"),
+        *_per_rank(resolved, "heartbeats/rank-{:05d}.json"),
     ]
-    if resolved.topology.world_size > 8:
-        names.append(f"events/... ({resolved.topology.world_size - 8} more ranks)")
     if command == "train":
         config = resolved.config
         every, steps = config.save_every, config.train.max_steps
@@ -251,6 +261,13 @@ def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
         names += [f"checkpoint_model_{step:06d}/" for step in shown]
         if len(saves) > len(shown):
             names.append(f"checkpoint_model_... ({len(saves) - len(shown)} more)")
+        if resolved.topology.validations_expected:
+            names.append("validation/")
+        if not resolved.canonical["data"].get("latent_cache_dir"):
+            names.append("latent-cache/")
+        trackers = resolved.canonical["runtime"].get("trackers") or {}
+        if trackers.get("tensorboard", "off") != "off" and find_spec("tensorboard"):
+            names.append("tensorboard/")
     if command == "infer":
         passes = resolved.canonical.get("validation", {}).get("passes") or []
         named = [item["name"] if isinstance(item, dict) else str(item) for item in passes]
@@ -258,3 +275,12 @@ def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
         names += [f"generation/{name}/" for name in named]
         names += ["generation/quality.json", "generation/COMPLETE.json"]
     return [str(root / name) for name in names]
+
+
+def _per_rank(resolved: ResolvedRun, pattern: str) -> list[str]:
+    size = resolved.topology.world_size
+    names = [pattern.format(world_rank) for world_rank in range(min(size, _FIRST_RANKS))]
+    folder = pattern.partition("/")[0]
+    return (
+        [*names, f"{folder}/... ({size - len(names)} more ranks)"] if size > len(names) else names
+    )

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 ROOT = Path(__file__).parent.parent
 QUICKSTART = ROOT / "configs" / "examples" / "quickstart" / "stage0p5.yaml"
 os.environ.setdefault("OMP_NUM_THREADS", "1")

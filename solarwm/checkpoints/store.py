@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from solarwm.checkpoints.state import (
 )
 from solarwm.checkpoints.transaction import Identity, SaveTransaction, already_there
 from solarwm.runs.manifest import read_run_id
-from solarwm.storage.durable import make_directories, private_sibling
+from solarwm.storage.durable import make_directories, private_sibling, storage_errors
 from solarwm.storage.operations import LOCAL, FileSystem
 
 Notice = Callable[[str, Mapping[str, object]], None]
@@ -202,7 +203,7 @@ class CheckpointStore:
 
     def _next_identity(self, final: Path) -> Identity:
         if final.exists() or final.is_symlink():
-            raise already_there(final)
+            self._set_aside(final)
         make_directories(self.run_root, fs=self._fs)
         listing = self.listing()
         known = [entry.save_index for entry in (*listing.complete, *listing.foreign)]
@@ -210,6 +211,20 @@ class CheckpointStore:
             run_id=self._run_id or read_run_id(self.run_root) or "",
             save_index=max(known, default=0) + 1,
         )
+
+    def _set_aside(self, final: Path) -> None:
+        """Rename what has this checkpoint's name and is no usable one; a usable one is an error.
+
+        Nothing is removed, and a run that went back past a damaged checkpoint can save again.
+        """
+        if not any(partial.path == final for partial in self.listing().partial):
+            raise already_there(final)
+        names = (f"{final.name}.unusable-{number}" for number in count(1))
+        aside = next(path for path in map(final.with_name, names) if not os.path.lexists(path))
+        with storage_errors(final):
+            self._fs.publish_directory(final, aside)
+            self._fs.fsync_directory(final.parent)
+        self._tell("checkpoint_set_aside", {"path": str(final), "now": str(aside)})
 
     def _retain(self) -> None:
         entries = self.list()

@@ -71,13 +71,21 @@ def verify(
 ) -> None:
     """Prove a checkpoint: marker, manifest, presence, sizes, and the digest of every file.
 
-    Ends with 3 and names every bad file when something differs from what was saved.
+    Of a run, the newest is meant. Ends with 3 and names every bad file when something differs from
+    what was saved, also when a later checkpoint of the run cannot be used.
     """
-    from solarwm.checkpoints.directory import find, scan
+    from solarwm.checkpoints.directory import find, scan, step_of
     from solarwm.checkpoints.manifest import verify as prove
+    from solarwm.errors.types import FaultList
 
-    places = [entry.path for entry in scan(path).complete] if every else []
-    proofs = [prove(place, deep=deep) for place in places or [find(path)]]
+    listing = scan(path)
+    places = [entry.path for entry in listing.complete] if every else []
+    places = places or [find(path)]
+    newest = -1 if every else max(step_of(place.name) or 0 for place in places)
+    unusable = [item for item in listing.partial if (step_of(item.path.name) or 0) > newest]
+    if unusable:
+        raise FaultList([item.fault for item in unusable])
+    proofs = [prove(place, deep=deep) for place in places]
     report = {
         "schema": "solarwm.checkpoint-verification.v1",
         "digests_checked": deep,

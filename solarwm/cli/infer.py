@@ -38,7 +38,15 @@ def infer(
     """
     resolved = open_run(config, set_, set_file, command="infer")
     if dry_run:
-        raise typer.Exit(show_dry_run(resolved, command="infer", json=json))
+        raise typer.Exit(
+            show_dry_run(
+                resolved,
+                command="infer",
+                json=json,
+                resume="latest" if resume else None,
+                first_row=first_row,
+            )
+        )
     from solarwm.inference.run import infer as run_inference
 
     raise typer.Exit(run_inference(resolved, resume=resume, first_row=first_row))

@@ -26,12 +26,6 @@ def preencode(
     resolved = open_run(config, set_, set_file, command="preencode")
     if dry_run:
         raise typer.Exit(show_dry_run(resolved, command="preencode", json=json))
-    from solarwm.errors.types import SolarError
+    from solarwm import api
 
-    raise SolarError(
-        "cli.not-available",
-        "solarwm preencode does not write latents yet",
-        why="this release trains from raw clips and keeps their latents in a cache of the run "
-        "(data.latent_cache_dir)",
-        fixes=["add --dry-run", "train with data.encoding: online"],
-    )
+    raise typer.Exit(api.preencode(resolved))

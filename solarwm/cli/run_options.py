@@ -54,12 +54,21 @@ def open_run(
     return resolve(config, sets or (), files=set_files or (), action=command)
 
 
-def show_dry_run(resolved: ResolvedRun, *, command: str, json: bool) -> int:
-    """Print what a start would do; gives the exit code it would end with."""
+def show_dry_run(
+    resolved: ResolvedRun,
+    *,
+    command: str,
+    json: bool,
+    resume: str | None = None,
+    allow_fresh: bool = False,
+    first_row: bool = False,
+) -> int:
+    """Print what a start with these options would do; gives the exit code it would end with."""
     from solarwm.cli.output import emit
-    from solarwm.dry_run import dry_run
+    from solarwm.dry_run import StartOptions, dry_run
 
-    report = dry_run(resolved, command=command)
+    options = StartOptions(resume=resume, allow_fresh=allow_fresh, first_row=first_row)
+    report = dry_run(resolved, command=command, options=options)
     emit(report, json=json, text=_lines)
     return int(report["exit_code"])
 

@@ -42,7 +42,9 @@ def train(
 
     resolved = open_run(config, sets, set_files, command="train")
     if dry_run:
-        return show_dry_run(resolved, command="train", json=json)
+        return show_dry_run(
+            resolved, command="train", json=json, resume=resume, allow_fresh=allow_fresh
+        )
     from pathlib import Path
 
     from solarwm.runs.session import run_directory

@@ -9,6 +9,7 @@ from typing import Any
 from solarwm.config.plain import is_list, is_mapping
 
 ABSENT = "(absent)"
+SCHEDULE_END = "train.max_steps"
 
 # Where a run writes, how it is watched, where its files lie: none of it changes a number that is trained.
 _HARMLESS = (
@@ -87,7 +88,7 @@ def _judge(key: str, *, elastic: bool) -> tuple[bool, str]:
         if elastic:
             return False, "only the global batch counts with data.order: indexed"
         return True, "data.order: published binds a run to its ranks and workers"
-    if key == "train.max_steps":
+    if key == SCHEDULE_END:
         return True, "the learning-rate schedule ends there"
     return True, "part of what is trained"
 

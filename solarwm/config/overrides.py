@@ -13,6 +13,8 @@ from solarwm.config.yaml_reader import Reading
 from solarwm.errors.types import SolarError
 
 _MAX_FILE_BYTES = 64 * 1024
+_MARKED = frozenset("'\"|>&!")
+"""First characters of a YAML text that says itself where it begins and ends."""
 
 
 def apply(document: Document, overrides: Sequence[str], files: Sequence[str] = ()) -> None:
@@ -99,7 +101,11 @@ def _value(document: Document, path: Path, raw: str, origin: str) -> Any:
                 context={"path": joined},
             )
         )
-    return _BAD if reading.faults else reading.values
+    if reading.faults:
+        return _BAD
+    # YAML would cut a plain text at ` #`, trim it and fold its lines.
+    plain = isinstance(reading.values, str) and raw.lstrip()[:1] not in _MARKED
+    return raw if plain else reading.values
 
 
 def _write(document: Document, path: Path, value: Any, origin: str) -> None:

@@ -18,11 +18,12 @@ PLACEHOLDER = "/path/to/"
 
 def placeholders(model: type[BaseModel], values: dict[str, Any], action: str) -> tuple[Path, ...]:
     """The path fields this action uses that still hold a path under `/path/to/`."""
-    return tuple(
-        path
-        for path, text, _ in _used(model, values, action)
-        if text.startswith(PLACEHOLDER) or text == PLACEHOLDER.rstrip("/")
-    )
+    return tuple(path for path, text, _ in _used(model, values, action) if is_placeholder(text))
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a path stands for one the user has to give."""
+    return text.startswith(PLACEHOLDER) or text == PLACEHOLDER.rstrip("/")
 
 
 def check(document: Document, model: type[BaseModel], values: dict[str, Any], action: str) -> None:

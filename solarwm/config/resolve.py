@@ -141,9 +141,7 @@ def require_no_placeholders(resolved: ResolvedRun) -> None:
                 fixes=[f"--set {name}=/your/path"],
                 context={"path": name},
             )
-            for name, place in zip(
-                resolved.placeholders, resolved.placeholder_places, strict=True
-            )
+            for name, place in zip(resolved.placeholders, resolved.placeholder_places, strict=True)
         ]
     )
 

@@ -20,6 +20,7 @@ from solarwm.inference.clips import HeldOutClips
 from solarwm.inference.progress import GenerationProgress
 from solarwm.inference.transaction import GenerationStore
 from solarwm.inference.weights import WeightSource, check_fit, find_weights, load_modules
+from solarwm.runs import assets
 from solarwm.runs.admission import holds_run, refuse_foreign
 from solarwm.runs.layout import RunLayout
 from solarwm.runs.manifest import write_launch
@@ -125,6 +126,7 @@ def _prepare(
     """Weights found and cases selected. Reads only."""
     config: Any = resolved.config
     source = weight_source(resolved)
+    assets.require(resolved)
     numerics = check_fit(source, resolved)
     clips = HeldOutClips(
         index=read_index(plans_of.test_index_path(resolved)),
@@ -187,6 +189,18 @@ def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> No
             _run_share(session, group, generator, prepared)
         with session.phase("commit"):
             _commit(session, group, generator, prepared)
+        session.enter("end")
+
+
+def check_files(
+    resolved: ResolvedRun, output: Path, *, resume: bool = False, first_row: bool = False
+) -> None:
+    """Refuse what a generation into `output` would refuse before it writes. For rank 0."""
+    plans_of.check_supported(resolved)
+    layout = RunLayout(output)
+    with ShardReader(Path(resolved.config.data.transport.root)) as reader:
+        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row)
+    _check_directory(layout, prepared)
 
 
 def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Generator:
@@ -340,7 +354,7 @@ def _write_quality(store: GenerationStore, passes: Sequence[PassPlan]) -> None:
 def _check_directory(layout: RunLayout, prepared: Prepared) -> None:
     """Refuse (exit 2) a directory that holds another run or another generation. For rank 0."""
     if not prepared.resume:
-        refuse_foreign(layout.root, resuming=False)
+        refuse_foreign(layout.root, resuming=False, resume_with="--resume")
     elif holds_run(layout.root) is not None:
         try:
             action = json.loads(layout.launch_manifest.read_bytes()).get("action")

@@ -9,6 +9,7 @@ from pathlib import Path
 from solarwm.errors.types import SolarError
 from solarwm.runs.heartbeat import read_heartbeat
 from solarwm.runs.layout import RunLayout
+from solarwm.storage.durable import make_directories, storage_errors
 from solarwm.storage.locks import LOCK_NAME, DirectoryLock, is_locked
 
 WAIT_S = 300.0
@@ -26,9 +27,14 @@ def holds_run(root: Path) -> str | None:
     return None
 
 
-def refuse_foreign(root: Path, *, resuming: bool) -> None:
-    """Refuse (exit 2) a place that is no directory, or holds a run while this start is a new one."""
-    if root.exists() and not root.is_dir():
+def refuse_foreign(root: Path, *, resuming: bool, resume_with: str = "--resume latest") -> None:
+    """Refuse (exit 2) a place that is no directory, or holds a run while this start is a new one.
+
+    `resume_with` is the option that would go on there.
+    """
+    with storage_errors(root):
+        is_other = root.exists() and not root.is_dir()
+    if is_other:
         raise SolarError(
             "run.directory-taken",
             "the output directory is a file",
@@ -45,7 +51,7 @@ def refuse_foreign(root: Path, *, resuming: bool) -> None:
         "the output directory holds another run",
         where=str(root),
         why=f"found {sign}; nothing was written",
-        fixes=["--resume latest", "--set runtime.output_dir=..."],
+        fixes=[resume_with, "--set runtime.output_dir=..."],
         context={"found": sign},
     )
 
@@ -53,11 +59,12 @@ def refuse_foreign(root: Path, *, resuming: bool) -> None:
 def take(layout: RunLayout, *, command: str, resuming: bool, token: str) -> DirectoryLock:
     """The lock of the run directory, made if it is not there. For rank 0.
 
-    Raises `run.directory-taken` or `run.directory-busy` (exit 2) before anything is written.
+    Raises `run.directory-taken` or `run.directory-busy` (exit 2) before anything is written, and
+    `disk.*` (exit 5) where no directory can be made.
     """
     root = Path(layout.root)
     refuse_foreign(root, resuming=resuming)
-    root.mkdir(parents=True, exist_ok=True)
+    make_directories(root)
     lock = DirectoryLock(root).acquire({"command": command, "token": token})
     try:
         refuse_foreign(root, resuming=resuming)

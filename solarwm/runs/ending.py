@@ -100,6 +100,8 @@ def conclude(layout: RunLayout, *, launch: Place, own_code: int, facts: Mapping[
             "first_failing_rank": lost if lost is not None else launch.world_rank,
             "message": f"rank {lost} ended without a record (killed?)" if lost is not None else "",
         }
+        if first is not None and first.get("last_collective"):
+            fields["last_collective"] = first["last_collective"]
     else:
         code = int(first["exit_code"])
         fields = {"first_failing_rank": first["world_rank"], "message": first.get("message", "")}

@@ -45,12 +45,6 @@ def build_module(resolved: Any, backbone: Backbone, device: torch.device) -> nn.
 def build_stage(resolved: Any, group: RankGroup) -> SingleRoleStage:
     """The stage of a single-role route on this rank's device. Collective over all ranks."""
     config, spec = resolved.config, resolved.route.spec
-    if resolved.route.roles != ("student",):
-        raise SolarError(
-            "cli.not-available",
-            f"training of {resolved.route.key} is not in this release",
-            fixes=["solarwm config routes --explain"],
-        )
     backbone = open_backbone(resolved)
     module = build_module(resolved, backbone, group.device)
     module.train()

@@ -100,6 +100,7 @@ def train_rank(
                 save_every=config.save_every,
                 save_at_end=config.save_every > 0 or last_step < config.train.max_steps,
                 plan_fingerprint=data.fingerprint,
+                checkpoint_id=source.checkpoint.name if source.checkpoint else "",
             ),
             cursor=cursor,
         )

@@ -60,6 +60,8 @@ class LoopPlan:
     save_every: int
     save_at_end: bool
     plan_fingerprint: str
+    checkpoint_id: str = ""
+    """The checkpoint this start went on from; empty for a new run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +183,7 @@ def _microbatch(
             "slots": list(batch.slots),
             "occurrences": list(batch.occurrences),
             "plan_fingerprint": plan.plan_fingerprint,
+            "checkpoint_id": plan.checkpoint_id,
         },
         "losses": _means(stage.objective.loss_names, result.metrics),
     }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solarwm.errors.types import SolarError
 from solarwm.runs.layout import RunLayout
 from solarwm.runs.manifest import write_launch
 from solarwm.training.resuming import Source
+
+if TYPE_CHECKING:
+    from solarwm.config.resolve import ResolvedRun
 
 PACKAGES = ("torch", "safetensors", "diffusers", "av")
 
@@ -26,6 +29,30 @@ def require_packages(
             fixes=["pip install 'solarwm[run]'", "solarwm environment probe"],
             context={"missing": missing},
         )
+
+
+def require_route(resolved: ResolvedRun) -> None:
+    """Refuse (exit 2) to train a route that this release only resolves and checks."""
+    route = resolved.route
+    if (
+        route.causal_mode == "bidirectional"
+        and route.roles == ("student",)
+        and _exists(route.spec.heavy.partition(":")[0])
+    ):
+        return
+    raise SolarError(
+        "cli.not-available",
+        f"training of {route.key} is not in this release",
+        why="the config desk knows the route; what trains it is not built yet",
+        fixes=["solarwm config routes --explain"],
+    )
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
 
 
 def wants_validation(config: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from solarwm.config.resolve import ResolvedRun, require_no_placeholders
 from solarwm.distributed.environment import check_launcher, read_launcher
 from solarwm.errors.types import SolarError
-from solarwm.runs import admission
+from solarwm.runs import admission, assets
 from solarwm.runs.layout import RunLayout
 from solarwm.runs.session import RunSession, run_directory
 from solarwm.training import opening, resuming
@@ -52,11 +52,10 @@ def train(
     training, with a checkpoint. What can be checked without writing is checked first. Raises
     `SolarError`; whatever happens once the run directory is open stands in its `run-result.json`.
     """
+    require_no_placeholders(resolved)
     launcher = read_launcher(environ, process_id=os.getpid())
     check_launcher(launcher, resolved.topology)
-    require_no_placeholders(resolved)
-    opening.require_packages()
-    opening.wants_validation(resolved.config)
+    check_config(resolved)
     root = run_directory(resolved.config.runtime.output_dir, working_directory or Path.cwd())
     layout = RunLayout(root)
     is_main = launcher.world_rank == 0
@@ -70,8 +69,7 @@ def train(
         return 0
     data: TrainingData | None = None
     if is_main:
-        admission.refuse_foreign(root, resuming=source.in_place)
-        data = open_training_data(resolved.config.data)
+        data = check_files(resolved, root, source)
     session = RunSession(
         layout,
         launcher,
@@ -99,3 +97,20 @@ def train(
     finally:
         shown.close(outcome)
     return 0
+
+
+def check_config(resolved: ResolvedRun) -> None:
+    """Refuse what this release or this machine cannot train. Reads no file."""
+    opening.require_route(resolved)
+    opening.wants_validation(resolved.config)
+    opening.require_packages()
+
+
+def check_files(resolved: ResolvedRun, root: Path, source: resuming.Source) -> TrainingData:
+    """The training data, when the directory is free, assets are there and every clip can be cut.
+
+    For rank 0. Writes nothing.
+    """
+    assets.require(resolved)
+    admission.refuse_foreign(root, resuming=source.in_place)
+    return open_training_data(resolved.config.data)

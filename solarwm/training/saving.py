@@ -16,6 +16,7 @@ from solarwm.checkpoints import rng
 from solarwm.checkpoints.manifest import read_manifest
 from solarwm.checkpoints.state import CheckpointState, Facts, RoleState
 from solarwm.checkpoints.store import CheckpointStore
+from solarwm.config.difference import SCHEDULE_END, compare
 from solarwm.distributed.group import RankGroup
 from solarwm.errors.types import SolarError
 from solarwm.training import health
@@ -106,6 +107,7 @@ class StageSaver:
         slots.restore_groups(role.optimizer, names, groups, place=str(path))
         if role.ema is not None:
             role.ema.num_updates = int(record.facts.trainer["ema_updates"])
+        self._require_recipe(path, record.facts.config)
         self._restore_random(path, record.world_size)
         return record.step, record.facts.occurrences
 
@@ -153,6 +155,20 @@ class StageSaver:
         if differ:
             lines = [f"{n}: saved {saved.get(n)!r}, now {self._contract.get(n)!r}" for n in differ]
             raise _mismatch(path, "; ".join(lines), differ)
+
+    def _require_recipe(self, path: Path, saved: Mapping[str, Any]) -> None:
+        """Refuse another recipe, by the rule of `config diff`; only the end may be moved, and is told."""
+        differences = compare(saved, self._resolved.canonical) if saved else []
+        changed = [difference for difference in differences if difference.breaks_resume]
+        lines = {
+            item.key: f"{item.key}: saved {item.before!r}, now {item.after!r}" for item in changed
+        }
+        moved = lines.pop(SCHEDULE_END, None)
+        if lines:
+            raise _mismatch(path, "; ".join(lines.values()), list(lines))
+        if moved is not None:
+            text = f"{moved}; the learning rate follows the new end from here"
+            self._session.emit("note", schema="solarwm.training-event.v1", text=text)
 
     def _restore_random(self, path: Path, saved_world_size: int) -> None:
         if saved_world_size != self._group.world_size:

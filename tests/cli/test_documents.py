@@ -115,9 +115,7 @@ def check_solarwm(arguments: list[str], workplace: Path) -> None:
 
 def _names_a_missing_file(arguments: list[str], workplace: Path) -> bool:
     outputs = {
-        after
-        for word, after in itertools.pairwise(arguments)
-        if word in ("--output", "--out")
+        after for word, after in itertools.pairwise(arguments) if word in ("--output", "--out")
     }
     paths = [
         word for word in arguments if re.fullmatch(r"[^-=][^=]*(/[^=]*|\.(yaml|json|gz))", word)

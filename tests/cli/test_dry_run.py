@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,7 +43,8 @@ def dry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def filled(world: Path, *more: str) -> list[str]:
-    sets = [f"data.index_root={world}", f"data.transport.root={world}", *more]
+    places = [f"data.index_root={world}", f"data.transport.root={world}"]
+    sets = [*places, "data.pixel_frames=33", *more]
     return ["--config", str(QUICK), *(word for text in sets for word in ("--set", text))]
 
 
@@ -86,6 +88,87 @@ def test_placeholders_are_listed_and_a_start_would_end_with_2(dry: Dry) -> None:
     )
     assert report["exit_code"] == 2
     assert codes(report) == ["config.placeholder"] * len(report["placeholders"])
+
+
+def test_files_and_directories_that_stop_a_start_stop_the_dry_run_alike(
+    tmp_path: Path, small_world: Path, dry: Dry
+) -> None:
+    sets = ("distributed.world_size=1", "train.grad_accum=2", "data.pixel_frames=33")
+    lacking = tmp_path.with_name(f"{tmp_path.name}-lacking")
+    shutil.copytree(small_world, lacking)
+    next(lacking.rglob("*.tar")).unlink()
+    taken = tmp_path.with_name(f"{tmp_path.name}-taken")
+    taken.mkdir()
+    (taken / "resolved-config.json").write_text("{}")
+    for args, options, code, exit_code in (
+        (filled(small_world, *sets[:2], "data.pixel_frames=81"), (), "index.too-few-frames", 3),
+        (filled(lacking, *sets), (), "shard.missing", 3),
+        (filled(small_world, *sets), ("--resume", "latest"), "run.nothing-to-resume", 3),
+        (
+            filled(small_world, *sets, f"runtime.output_dir={taken}"),
+            (),
+            "run.directory-taken",
+            2,
+        ),
+    ):
+        report = dry(*args, *options)
+        assert (codes(report), report["exit_code"]) == ([code], exit_code)
+        assert run(["train", *args, *options]) == exit_code
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_route_that_is_not_built_is_refused_before_anything_is_written(
+    tmp_path: Path, small_world: Path, dry: Dry
+) -> None:
+    tiny = tmp_path.with_name(f"{tmp_path.name}-tiny")
+    for name in ("wan22_ti2v_5b/train_stage1_tf_fm_81f", "minimax_h3/stage0p5-158f-lora384-sp2"):
+        assert run(["config", "copy", name, str(tiny), "--tiny", "--world", "1", "--sp", "1"]) == 0
+        config = tiny / f"{name.partition('/')[2]}.yaml"
+        sets = [f"data.index_root={small_world}", f"data.transport.root={small_world}"]
+        if "stage1" in name:
+            sets.append("checkpoint={mode: none}")
+        args = ["--config", str(config), *(word for text in sets for word in ("--set", text))]
+        assert run(["train", *args]) == 2
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_files_that_are_shown_are_the_files_of_a_start(
+    tmp_path: Path, small_world: Path, dry: Dry
+) -> None:
+    args = filled(
+        small_world,
+        "distributed.world_size=1",
+        "train.grad_accum=2",
+        "data.pixel_frames=33",
+        "train.max_steps=2",
+        "train.warmup_steps=0",
+        "runtime.save_every=1",
+        "runtime.output_dir=run",
+    )
+    shown = {str(Path(path).relative_to(tmp_path / "run")) for path in dry(*args)["files"]}
+    for options in (("--stop-after", "1"), ("--resume", "latest")):
+        done = subprocess.run(
+            [sys.executable, "-m", "solarwm", "train", *args, *options],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+    tops = {Path(name).parts[0] for name in shown}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == tops
+    assert all((tmp_path / "run" / name).exists() for name in shown)
+    identities = [
+        micro["identity"]
+        for line in (tmp_path / "run" / "events" / "rank-00000.jsonl").read_text().splitlines()
+        for micro in json.loads(line).get("microbatches", ())
+    ]
+    assert [identity["checkpoint_id"] for identity in identities] == [
+        *["", ""],
+        *["checkpoint_model_000001"] * 2,
+    ]
+    published = {"sample_ids", "start_frames", "noise_seeds", "checkpoint_id", "plan_fingerprint"}
+    assert all(published <= set(identity) for identity in identities)
 
 
 def test_missing_roots_and_indexes_end_with_3(tmp_path: Path, small_world: Path, dry: Dry) -> None:

@@ -73,6 +73,18 @@ def test_a_damaged_checkpoint_ends_with_3_and_names_the_file(tmp_path: Path) -> 
     assert solarwm("checkpoint", "verify", tmp_path / "none").returncode == 3
 
 
+def test_verifying_a_run_tells_of_a_later_checkpoint_that_cannot_be_used(tmp_path: Path) -> None:
+    path = saved(tmp_path / "run")
+    assert solarwm("checkpoint", "verify", tmp_path / "run").returncode == 0
+    later = path.with_name("checkpoint_model_000008")
+    later.mkdir()
+    for options in ((), ("--all",)):
+        told = solarwm("checkpoint", "verify", tmp_path / "run", *options)
+        assert told.returncode == 3
+        assert str(later) in told.stderr
+    assert solarwm("checkpoint", "verify", path).returncode == 0
+
+
 def test_runs_are_listed_and_their_state_told_without_torch(tmp_path: Path) -> None:
     saved(tmp_path / "run")
     listed = solarwm("run", "list", tmp_path)

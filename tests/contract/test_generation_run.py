@@ -114,7 +114,8 @@ def _json(path):
 
 
 def test_a_generation_leaves_clips_markers_figures_and_a_result(generated):
-    assert _json(generated / "run-result.json")["status"] == "complete"
+    result = _json(generated / "run-result.json")
+    assert (result["status"], result["phase"]) == ("complete", "end")
     marker = _json(generated / "generation" / "COMPLETE.json")
     assert marker["cases"] == NUM_CASES
     assert [entry["pass"] for entry in marker["passes"]] == ["right", "backwards"]
@@ -152,6 +153,7 @@ def test_a_second_start_is_refused_and_changes_nothing(world, trained, generated
     done = _infer(world, trained, generated)
     assert done.returncode == 2
     assert "run.directory-taken" in done.stderr
+    assert "fix  --resume\n" in done.stderr
     assert {path: path.read_bytes() for path in generated.glob("*.json")} == before
 
 

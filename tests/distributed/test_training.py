@@ -156,6 +156,22 @@ def test_resume_at_the_last_step_ends_at_once_with_a_note(warm, tmp_path: Path) 
     assert (tmp_path / "run" / "run-result.json").read_bytes() == before
 
 
+def test_resume_refuses_another_recipe_and_tells_a_moved_end(warm, tmp_path: Path) -> None:
+    warm.train(tmp_path / "run", "train.max_steps=4", options=("--stop-after", "2"))
+    resume = ("--resume", "latest")
+    other = warm.train(
+        tmp_path / "run", "train.max_steps=4", "train.optimizer.lr=0.1", options=resume
+    )
+    assert other.codes == [3]
+    assert other.result["code"] == "train.resume-mismatch"
+    assert other.result["context"]["fields"] == ["train.optimizer.lr"]
+    longer = warm.train(
+        tmp_path / "run", "train.max_steps=5", "runtime.log_every=3", options=resume
+    )
+    assert longer.codes == [0]
+    assert "train.max_steps: saved 4, now 5" in longer.texts[0]
+
+
 def test_average_and_its_update_count_survive_a_resume(warm, tmp_path: Path) -> None:
     sets = (
         "train.max_steps=6",

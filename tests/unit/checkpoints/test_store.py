@@ -262,6 +262,22 @@ def test_a_partial_directory_is_reported_and_left_alone(tmp_path: Path) -> None:
     assert (told.value.code, told.value.exit_code) == ("checkpoint.incomplete", 3)
 
 
+def test_an_unusable_checkpoint_in_the_way_of_a_save_is_set_aside_and_told(tmp_path: Path) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+    store = CheckpointStore(tmp_path, notice=lambda event, fields: told.append((event, {**fields})))
+    for number in (1, 2):
+        path = store.save(3, tiny(float(number)))
+        (path / "COMPLETE.json").unlink()
+        saved = store.save(3, tiny(0.0))
+        aside = tmp_path / f"checkpoint_model_000003.unusable-{number}"
+        assert aside.is_dir()
+        assert told[-1] == ("checkpoint_set_aside", {"path": str(saved), "now": str(aside)})
+        store.verify(saved)
+        (saved / "state.json").unlink()
+        if number == 1:
+            os.rename(saved, tmp_path / "elsewhere")
+
+
 def test_a_checkpoint_moved_elsewhere_and_read_only_verifies_and_loads(tmp_path: Path) -> None:
     path = CheckpointStore(tmp_path / "run").save(1, tiny(4.0))
     moved = tmp_path / "elsewhere" / "my copy"

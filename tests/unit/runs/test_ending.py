@@ -24,7 +24,15 @@ class Place:
 
 
 def _record(layout: RunLayout, world_rank: int, exit_code: int, token: str = "now") -> None:
-    write_failure(layout, world_rank, exit_code=exit_code, token=token, phase="train", step=3)
+    write_failure(
+        layout,
+        world_rank,
+        exit_code=exit_code,
+        token=token,
+        phase="train",
+        step=3,
+        last_collective="#7 step 4 agreement",
+    )
 
 
 def _dead_pid() -> int:
@@ -88,3 +96,4 @@ def test_the_survivor_speaks_for_a_rank_zero_that_vanished(tmp_path: Path) -> No
     assert result is not None
     assert (result["exit_code"], result["first_failing_rank"]) == (6, 0)
     assert "without a record" in result["message"]
+    assert result["last_collective"] == "#7 step 4 agreement"
