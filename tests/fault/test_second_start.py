@@ -40,10 +40,11 @@ def test_a_start_in_a_directory_that_a_live_run_holds_is_refused(warm, tmp_path:
 
 def test_a_run_directory_that_cannot_be_made_ends_with_code_five(warm, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("notes\n")
-    refused = warm.train(tmp_path / "file" / "run", "train.max_steps=1")
+    place = tmp_path / "file" / "run"
+    refused = warm.train(tmp_path / "logs", f"runtime.output_dir={place}")
     assert refused.codes == [5]
     assert "Traceback" not in refused.texts[0]
-    assert str(tmp_path / "file" / "run") in refused.texts[0]
+    assert str(place) in refused.texts[0]
     assert (tmp_path / "file").read_text() == "notes\n"
 
 
