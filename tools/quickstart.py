@@ -143,9 +143,9 @@ def generate(
     command = [*_launch("infer"), "--config", str(profile.infer_config), *places]
     command += ["--set", f"checkpoint.path={out / 'training'}"]
     command += ["--set", f"runtime.output_dir={root}", "--set", f"validation.noise_seed={seed}"]
+    command += profile.infer_settings
     if sample_count is not None:
         command += ["--set", f"validation.sample_count={sample_count}"]
-    command += profile.infer_settings
     if (root / "generation" / "plan.json").exists():
         command.append("--resume")
     chain.step(f"Generate held-out clips, noise seed {seed}", command, run_path=root)
