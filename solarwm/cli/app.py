@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from solarwm import __version__
@@ -12,6 +14,7 @@ from solarwm.errors.types import SolarError
 
 _EXIT_BUG = 70
 _EXIT_INTERRUPTED = 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -35,9 +38,14 @@ def run(args: list[str]) -> int:
         sys.stderr.write("interrupted\n")
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            from solarwm.storage.durable import storage_fault
+
+            _close_output()
+            return _tell(storage_fault(error, Path("standard output")), args)
         usage = _usage(error)
         if usage is not None:
             return _tell(usage, args)
@@ -48,6 +56,11 @@ def run(args: list[str]) -> int:
             sys.stderr.write("aborted\n")
             return _EXIT_INTERRUPTED
         return _bug(error, args)
+
+
+def _close_output() -> None:
+    """Let what is still to be printed go nowhere, so that leaving does not fail on it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Exception) -> SolarError | None:

@@ -187,6 +187,23 @@ def test_files_that_are_no_configs_end_with_2(data: bytes, tmp_path: Path) -> No
     assert [item.name for item in tmp_path.iterdir()] == ["run.yaml"]
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize("args", [("config", "routes"), ("config", "schema"), ("--help",)])
+def test_a_full_disk_behind_the_output_ends_with_5_and_no_traceback(args: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "solarwm", *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 5
+    assert "disk.full" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_every_command_has_help_with_an_example() -> None:
     from solarwm.cli.commands import COMMANDS
     from solarwm.cli.lazy import load
