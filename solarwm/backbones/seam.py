@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from solarwm.data.tensors import LatentBatch
+from solarwm.nn.cache import ChunkCache, CleanContext
+from solarwm.nn.chunks import ChunkWindow
 from solarwm.nn.time import TimeCoordinate
 from solarwm.routes.spec import BackboneSpec, Profile
 
@@ -31,6 +33,10 @@ class CoverageReport:
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     stripped_prefix: str = ""
+    filled: tuple[str, ...] = ()
+    """Tensors of the endpoint embedding copied from the time embedding of the same file."""
+    dropped: tuple[str, ...] = ()
+    """Tensors of the endpoint embedding in the file that this model does not have."""
 
 
 class VideoCodec(Protocol):
@@ -53,24 +59,82 @@ class VideoCodec(Protocol):
 
 
 class Backbone(Protocol):
-    """One family at one profile. Holds no weights: modules are passed in, so roles can share it."""
+    """One family at one profile. Holds no weights: modules are passed in, so roles can share it.
+
+    Layouts of `velocity`:
+
+    - `bidirectional`: every frame sees every frame.
+    - `teacher_forcing`: `latents` are the noisy half, `context` the clean half of equal length; a
+      noisy chunk sees the clean chunks before it, by `window`.
+    - `cached`: `latents` are one chunk, `cache` what was committed before it. No gradients.
+
+    Conditions always cover exactly the frames of the latents they are given with; `frames` cuts
+    them.
+    """
 
     spec: BackboneSpec
     profile: Profile
     time: TimeCoordinate
     layouts: tuple[str, ...]
-    """What `velocity` accepts as `layout`; a route runs when its causal mode is among them."""
+    """What `velocity` accepts as `layout`."""
+    numerics: str
+    """`published` or `corrected`: decides the positions and cameras of cached windows."""
+    window: ChunkWindow
+    """History rule of the causal layouts, from the `model` section."""
 
-    def build(self, *, device: torch.device | str, seed: int) -> nn.Module:
-        """A transformer on `device` (`meta` allocates nothing), keyed by `seed`."""
+    def build(self, *, device: torch.device | str, seed: int, endpoint: bool = False) -> nn.Module:
+        """A transformer on `device` (`meta` allocates nothing), keyed by `seed`.
+
+        `endpoint` adds the embedding of a flow map's endpoint, equal to the time embedding at
+        first, so that the model with r = t is the model without.
+        """
         ...
 
-    def load(self, module: nn.Module, path: Path, *, weights: str) -> CoverageReport:
-        """Fill `module` from a published, diffusers or native file; `weights` is live or ema."""
+    def load(
+        self, module: nn.Module, path: Path, *, weights: str, endpoint: str = "exact"
+    ) -> CoverageReport:
+        """Fill `module` from a published, diffusers or native file; `weights` is live or ema.
+
+        `endpoint` says what may differ: `exact` nothing; `fill` the endpoint embedding may be
+        missing from the file and is copied from the time embedding; `drop` it may be in the file of
+        a model without one.
+        """
         ...
 
     def conditions(self, batch: LatentBatch) -> Any:
         """Everything but latents and times that `velocity` needs, computed once per batch."""
+        ...
+
+    def with_text(self, conditions: Any, text_BTD: torch.Tensor) -> Any:
+        """The same cameras under another prompt; a batch of one text serves every row."""
+        ...
+
+    def frames(self, conditions: Any, start: int, stop: int) -> Any:
+        """The conditions of the latent frames start..stop-1."""
+        ...
+
+    def rows(self, conditions: Any, index_I: torch.Tensor) -> Any:
+        """The conditions of the samples `index`, in that order; samples may repeat."""
+        ...
+
+    def clean_context(
+        self, clean_BFCHW: torch.Tensor, *, sigma_BF: torch.Tensor | None = None
+    ) -> CleanContext:
+        """The clean half of a teacher-forced sequence, at noise level 0 or `sigma`.
+
+        The first forward that is given it runs clean and noisy half together (gradients reach the
+        parameters through both) and keeps every layer's keys and values, detached; later forwards
+        run their noisy half alone against them. Valid for one module, its present weights, one
+        camera and one prompt.
+        """
+        ...
+
+    def open_cache(self, latents_BFCHW: torch.Tensor) -> ChunkCache:
+        """An empty cache for rollouts of this batch size, height, width and device.
+
+        Frames of `latents` count only where the window keeps everything: then they are the most
+        that can be committed.
+        """
         ...
 
     def velocity(
@@ -82,8 +146,31 @@ class Backbone(Protocol):
         *,
         layout: str = "bidirectional",
         endpoint_BF: torch.Tensor | None = None,
+        context: CleanContext | None = None,
+        cache: ChunkCache | None = None,
     ) -> torch.Tensor:
-        """Canonical velocity (eps - x0), fp32 [B,F,C,H,W], at noise levels sigma in [0,1]."""
+        """Canonical velocity (eps - x0), fp32 [B,F,C,H,W], at noise levels sigma in [0,1].
+
+        `endpoint` is the noise level r <= sigma a flow map jumps to; left out, a flow map gives its
+        instantaneous velocity (r = sigma). A module without endpoint embedding refuses it
+        (`ValueError`).
+        """
+        ...
+
+    def commit(
+        self,
+        module: nn.Module,
+        clean_BFCHW: torch.Tensor,
+        conditions: Any,
+        cache: ChunkCache,
+        *,
+        sigma_BF: torch.Tensor | None = None,
+    ) -> None:
+        """Write finished frames into `cache` at noise level 0 (or `sigma`), one forward.
+
+        One chunk in a rollout; several chunks into a cache just opened or cleared re-encode a
+        history at once, each chunk seeing its window.
+        """
         ...
 
     def codec(self, *, base_path: Path | None, assets: Any, device: torch.device) -> VideoCodec:
