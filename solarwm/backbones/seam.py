@@ -79,14 +79,18 @@ class Backbone(Protocol):
     """What `velocity` accepts as `layout`."""
     numerics: str
     """`published` or `corrected`: decides the positions and cameras of cached windows."""
+    compile_flex: bool
+    """Run chunk masks through compiled FlexAttention where the device has it; settable."""
     window: ChunkWindow
     """History rule of the causal layouts, from the `model` section."""
 
-    def build(self, *, device: torch.device | str, seed: int, endpoint: bool = False) -> nn.Module:
+    def build(
+        self, *, device: torch.device | str, seed: int, endpoint_gate: float | None = None
+    ) -> nn.Module:
         """A transformer on `device` (`meta` allocates nothing), keyed by `seed`.
 
-        `endpoint` adds the embedding of a flow map's endpoint, equal to the time embedding at
-        first, so that the model with r = t is the model without.
+        `endpoint_gate` adds the embedding of a flow map's endpoint r with this share of the time
+        embedding; it starts equal to the embedding of t, so that r = t gives the model without.
         """
         ...
 
@@ -118,13 +122,18 @@ class Backbone(Protocol):
         ...
 
     def clean_context(
-        self, clean_BFCHW: torch.Tensor, *, sigma_BF: torch.Tensor | None = None
+        self,
+        clean_BFCHW: torch.Tensor,
+        *,
+        sigma_BF: torch.Tensor | None = None,
+        shared: bool = True,
     ) -> CleanContext:
         """The clean half of a teacher-forced sequence, at noise level 0 or `sigma`.
 
         The first forward that is given it runs clean and noisy half together (gradients reach the
-        parameters through both) and keeps every layer's keys and values, detached; later forwards
-        run their noisy half alone against them. Valid for one module, its present weights, one
+        parameters through both). If `shared`, it keeps every layer's keys and values, detached, and
+        later forwards run their noisy half alone against them; else every forward runs both halves
+        and nothing is kept. What is kept is valid for one module with its present weights, one
         camera and one prompt.
         """
         ...
