@@ -1,4 +1,4 @@
-"""Finds credentials in a config, by the name of the key or inside a URL. Their values go nowhere."""
+"""Finds credentials in a config, by the name of the key or by their shape. They are repeated nowhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from solarwm.config.document import Document, Path, dotted
 from solarwm.config.plain import is_list, is_mapping
+from solarwm.errors.redaction import HIDDEN, holds_secret
 
 _EXACT = frozenset(
     [
@@ -50,24 +51,14 @@ _ENDINGS = (
     "_secret_key",
     "_token",
 )
+COPIED = "configs are copied into run directories and manifests"
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/\s@:]*:[^/\s@]+|[^/\s@:]{8,})@")
-_QUERY = re.compile(
-    r"[?&](?:access_token|api_key|apikey|auth|authorization|awsaccesskeyid|key|password|secret|sig|signature|"
-    r"token|x-amz-credential|x-amz-security-token|x-amz-signature|x-goog-credential|x-goog-signature)=[^&\s]",
-    re.IGNORECASE,
-)
 
 
 def names_secret(key: str) -> bool:
     """True when a key says that its value is a credential: `token`, `hf_token`, `awsSecretAccessKey`."""
     name = _CAMEL.sub("_", key.strip()).lower().replace("-", "_").replace(" ", "_")
     return name in _EXACT or name.endswith(_ENDINGS)
-
-
-def holds_secret(text: str) -> bool:
-    """True when a text is or contains a URL with credentials in it."""
-    return "://" in text and bool(_USER_INFO.search(text) or _QUERY.search(text))
 
 
 def remove(document: Document) -> None:
@@ -80,12 +71,22 @@ def _clean(document: Document, value: Any, path: Path) -> Any:
         kept: dict[str, Any] = {}
         for key, item in value.items():
             here = (*path, key)
+            if holds_secret(key):
+                document.fault(
+                    "config.secret",
+                    (*path, HIDDEN),
+                    f"a key of {dotted(path) or 'the top level'} is a credential",
+                    why=COPIED,
+                    fixes=["remove the key, and revoke the credential: it was in a config"],
+                    where=document.place(here),
+                )
+                continue
             if names_secret(key) and item not in (None, ""):
                 document.fault(
                     "config.secret",
                     here,
                     f"{dotted(here)} holds a secret",
-                    why="configs are copied into run directories and manifests",
+                    why=COPIED,
                     fixes=[f"remove it; {key}_file may name a file that holds it"],
                 )
                 continue
@@ -97,9 +98,9 @@ def _clean(document: Document, value: Any, path: Path) -> Any:
         document.fault(
             "config.secret",
             path,
-            f"{dotted(path)} is a URL with credentials in it",
-            why="configs are copied into run directories and manifests",
-            fixes=["remove user, password and signature from the URL"],
+            f"{dotted(path)} holds a credential",
+            why=COPIED,
+            fixes=["remove it: tokens, keys, and user, password or signature of a URL"],
         )
         return ""
     return value

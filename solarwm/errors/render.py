@@ -5,13 +5,17 @@ from __future__ import annotations
 import traceback
 from typing import cast
 
+from solarwm.errors.redaction import redacted
 from solarwm.errors.types import FaultList, SolarError
 
 _RED, _BOLD, _DIM, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 def render_text(error: BaseException, *, verbose: bool = False, color: bool = False) -> str:
-    """What a person reads: headline, place, reason, fixes; every fault of a list; causes when `verbose`."""
+    """What a person reads: headline, place, reason, fixes; every fault of a list; causes when `verbose`.
+
+    Credentials in any of it are hidden, here and in the JSON form.
+    """
     faults = _faults(error)
     blocks: list[str] = []
     if len(faults) > 1:
@@ -29,7 +33,7 @@ def render_text(error: BaseException, *, verbose: bool = False, color: bool = Fa
             blocks.append("".join(traceback.format_exception(error)).rstrip())
     codes = sorted({fault.code for fault in faults})
     blocks.append(_paint(f"more: solarwm explain {codes[0]}", _DIM, color))
-    return "\n".join(blocks)
+    return redacted("\n".join(blocks))
 
 
 def render_json(error: BaseException) -> dict[str, object]:
@@ -40,7 +44,9 @@ def render_json(error: BaseException) -> dict[str, object]:
         "schema": "solarwm.error.v1",
         "exit_code": error.exit_code if isinstance(error, SolarError) else first.exit_code,
         "code": first.code,
-        "message": str(error) if len(faults) == 1 else (str(error.args[0]) if error.args else ""),
+        "message": redacted(
+            str(error) if len(faults) == 1 else (str(error.args[0]) if error.args else "")
+        ),
         "faults": [_fault_json(fault) for fault in faults],
         "caused_by": _chain(error),
     }
@@ -69,23 +75,25 @@ def _fault_json(fault: SolarError) -> dict[str, object]:
     return {
         "code": fault.code,
         "exit_code": fault.exit_code,
-        "headline": fault.headline,
-        "where": fault.where,
-        "why": fault.why,
-        "fixes": list(fault.fixes),
-        "context": {key: _plain(value) for key, value in fault.context.items()},
+        "headline": redacted(fault.headline),
+        "where": redacted(fault.where) if fault.where else fault.where,
+        "why": redacted(fault.why),
+        "fixes": [redacted(fix) for fix in fault.fixes],
+        "context": {redacted(key): _plain(value) for key, value in fault.context.items()},
     }
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, str | int | float | bool):
+    if isinstance(value, str):
+        return redacted(value)
+    if value is None or isinstance(value, int | float | bool):
         return value
     if isinstance(value, dict):
         items = cast("dict[object, object]", value)
-        return {str(key): _plain(item) for key, item in items.items()}
+        return {redacted(str(key)): _plain(item) for key, item in items.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in cast("list[object]", value)]
-    return str(value)
+    return redacted(str(value))
 
 
 def _chain(error: BaseException) -> list[str]:
@@ -94,7 +102,7 @@ def _chain(error: BaseException) -> list[str]:
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        lines.append(f"{type(cause).__name__}: {cause}")
+        lines.append(redacted(f"{type(cause).__name__}: {cause}"))
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return lines
 

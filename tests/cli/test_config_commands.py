@@ -103,6 +103,32 @@ def test_a_secret_is_in_no_output_of_any_command(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["run.yaml"]
 
 
+TOKEN = "ghp_" + "a1B2c3D4" * 5
+
+
+def test_a_token_is_refused_and_hidden_wherever_it_stands(tmp_path: Path) -> None:
+    text = BASE.read_text()
+    files = {
+        "value.yaml": text.replace("\nname:", f"\nname: {TOKEN}\nunused:", 1),
+        "key.yaml": text + f"{TOKEN}: 1\n",
+        "twice.yaml": text + f"{TOKEN}: 1\n{TOKEN}: 2\n",
+        "inner.yaml": text + f"metadata: {{note: [see {TOKEN}]}}\n",
+        "query.yaml": text + f"metadata: {{note: /data/x?api_key={TOKEN}}}\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    runs = [("config", "resolve", "--config", name, "--json") for name in files]
+    runs += [("config", "check", name) for name in files]
+    runs += [("config", "diff", name, str(BASE)) for name in files]
+    base = ("config", "resolve", "--config", str(BASE), "--set")
+    runs += [(*base, f"name={TOKEN}"), (*base, f"{TOKEN}=1"), (*base, f"train.{TOKEN}={TOKEN}")]
+    for args in runs:
+        done = solarwm(*args, code=2, cwd=tmp_path)
+        assert TOKEN not in done.stdout + done.stderr, args
+        assert "config.secret" in done.stdout + done.stderr, args
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(files)
+
+
 def test_check_takes_many_files_and_strict_refuses_placeholders() -> None:
     other = BASE.with_name("infer_stage0p5_fm_81f.yaml")
     assert json.loads(solarwm("config", "check", str(BASE), str(other)).stdout)["ok"] is True

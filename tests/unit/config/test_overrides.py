@@ -9,6 +9,7 @@ import pytest
 
 from solarwm.config import expansion, overrides, secrets
 from solarwm.config.document import Document, shown
+from solarwm.errors.redaction import holds_secret
 
 
 def document(values: dict[str, Any] | None = None) -> Document:
@@ -165,10 +166,24 @@ def test_ordinary_names_are_no_secrets(key: str) -> None:
         ("https://host/a@b:c", False),
         ("user:pw@host", False),
         ("https://h/x?page=2", False),
+        ("ghp_" + "a1B2" * 9, True),
+        ("run of hf_" + "AbCd" * 8, True),
+        ("AKIA" + "ABCD1234" * 2, True),
+        ("sk-" + "abcd-1234" * 3, True),
+        ("eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK", True),
+        ("-----BEGIN RSA PRIVATE KEY-----", True),
+        ("/data/x?api_key=abc", True),
+        ("h/x?sig=abc", True),
+        ("api_key=abc", True),
+        ("/a/x=1/y", False),
+        ("/data/key=1/token=2", False),
+        ("hf_cache/models", False),
+        ("sk-short", False),
+        ("/data/ghp_notes/AKIA", False),
     ],
 )
 def test_credentials_in_urls_are_seen(text: str, holds: bool) -> None:
-    assert secrets.holds_secret(text) is holds
+    assert holds_secret(text) is holds
 
 
 def test_secrets_are_found_at_any_depth_and_taken_out() -> None:
