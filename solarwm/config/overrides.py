@@ -51,14 +51,17 @@ _BAD: Any = object()
 
 def _split(document: Document, text: str, origin: str) -> tuple[Path, str] | None:
     key, equals, value = text.partition("=")
-    path = tuple(part for part in key.split(".") if part)
-    if not equals or not path:
+    path = tuple(key.strip().split("."))
+    if not equals or not all(path):
+        headline = "an override has no `=`"
+        if equals:
+            headline = (
+                "the key of an override has an empty part"
+                if any(path)
+                else "an override has no key"
+            )
         document.fault(
-            "config.set",
-            (),
-            "an override has no key" if equals else "an override has no `=`",
-            where=origin,
-            fixes=["write --set section.key=VALUE"],
+            "config.set", (), headline, where=origin, fixes=["write --set section.key=VALUE"]
         )
         return None
     if not value:
@@ -121,6 +124,7 @@ def _write(document: Document, path: Path, value: Any, origin: str) -> None:
                 path,
                 f"{dotted(path)} cannot be set: {dotted(path[:depth])} is {what}",
                 where=origin,
+                fixes=[_whole(path[:depth], inner)],
             )
             return
         node = inner
@@ -128,6 +132,12 @@ def _write(document: Document, path: Path, value: Any, origin: str) -> None:
     for known in [known for known in document.overridden if known[: len(path)] == path]:
         del document.overridden[known]
     document.overridden[path] = origin
+
+
+def _whole(path: Path, value: Any) -> str:
+    if is_list(value):
+        return f"--set '{dotted(path)}=[...]' with every item, or edit the list in the file"
+    return f"--set {dotted(path)}=VALUE"
 
 
 def _file(document: Document, path: Path, name: str, origin: str) -> str | None:

@@ -87,7 +87,8 @@ def suggest(model: type[BaseModel], section: str, key: str) -> Suggestion:
         return Suggestion(target=f"{prefix}{name}", misplaced=False, remark="", legal=legal)
     target, remark = KNOWN_MISTAKES.get(name, ("", ""))
     if target in known or (remark and not target):
-        return Suggestion(target=target, misplaced=bool(target), remark=remark, legal=legal)
+        elsewhere = bool(target) and target.rpartition(".")[0] != section
+        return Suggestion(target=target, misplaced=elsewhere, remark=remark, legal=legal)
     by_leaf: dict[str, list[str]] = {}
     for dotted in known:
         leaf = dotted.rpartition(".")[2]

@@ -16,6 +16,8 @@ MAX_DEPTH = 40
 MAX_VALUES = 20_000
 _LARGEST = 2**63
 _EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+")
+_AMBIGUOUS = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-9_]+)+(?:\.[0-9_]*)?)")
+"""Octal by a leading 0, and sexagesimal: numbers that YAML 1.1 and 1.2 read differently."""
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = frozenset({f"{_TAG}str", f"{_TAG}value"})
 
@@ -143,6 +145,16 @@ class Reading:
                 return None
             if tag == f"{_TAG}bool":
                 return _SCALARS.construct_yaml_bool(node)
+            if tag in (f"{_TAG}int", f"{_TAG}float") and _AMBIGUOUS.fullmatch(text):
+                self._fault(
+                    "config.value",
+                    node,
+                    path,
+                    f"{dotted(path)} is a number that readers of YAML take differently",
+                    why="a leading 0 means octal to some, and 1:30 is 90 to some",
+                    fixes=["write a plain decimal number", "put it in quotes if text is meant"],
+                )
+                return 0
             if tag == f"{_TAG}int":
                 number = _SCALARS.construct_yaml_int(node)
                 if abs(number) >= _LARGEST:

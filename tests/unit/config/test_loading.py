@@ -49,6 +49,14 @@ def test_scalars_are_read_as_numbers_where_a_person_means_numbers(text: str, val
     assert type(found) is type(value)
 
 
+@pytest.mark.parametrize("text", ["010", "-010", "0_7", "1:30", "12:30:45", "1:30.5"])
+def test_numbers_that_yaml_versions_read_differently_are_refused(text: str) -> None:
+    (fault,) = read(f"n: 1\na: {text}").faults
+    assert (fault.code, fault.where) == ("config.value", "run.yaml:2:4")
+    assert len(fault.fixes) == 2
+    assert read(f"a: '{text}'").values["a"] == text
+
+
 @given(
     st.recursive(
         st.none()

@@ -87,7 +87,7 @@ def test_all_misplaced_keys_of_a_file_are_listed_with_their_place(tmp_path: Path
         "learning_rate",
     ]
     assert "belongs under train" in found[0].headline
-    assert found[1].fixes == ("write it as train.max_steps",)
+    assert found[1].fixes == ("did you mean train.max_steps?",)
     assert "belongs under train.optimizer" in found[2].headline
     lines = path.read_text().splitlines()
     for fault, key in zip(found, ("max_steps: 7", "num-epochs", "learning_rate"), strict=True):
