@@ -188,6 +188,12 @@ RUNS: dict[str, Entry] = {
         "Training and generation need torch and the packages of the extra `run`. The config desk works "
         "without them.",
     ),
+    "train.later-checkpoints": Entry(
+        2,
+        "The run has later checkpoints than the one to resume",
+        "A run directory holds one course of training. To go back to an earlier checkpoint, branch off into"
+        " a new output directory, or move the later checkpoints away.",
+    ),
     "train.non-finite": Entry(
         7,
         "A number is not finite",

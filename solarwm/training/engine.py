@@ -73,10 +73,13 @@ def train_rank(
         session.enter("model")
         stage = build_stage(resolved, group)
         saver = _saver(session, resolved, group, stage, source, data)
+        for text in source.passed_over if session.is_main else ():
+            session.emit("note", schema="solarwm.training-event.v1", text=f"passed over {text}")
         first_step, cursor = 0, 0
         if source.checkpoint is not None:
             session.enter("resume")
             first_step, cursor = saver.load(source.checkpoint)
+            session.note_outcome(step=first_step, last_checkpoint_step=first_step)
             session.emit(
                 "resume", step=first_step, occurrences=cursor, checkpoint=str(source.checkpoint)
             )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from solarwm.checkpoints.directory import Listing, scan
 from solarwm.checkpoints.directory import find as find_checkpoint
-from solarwm.checkpoints.directory import scan
 from solarwm.checkpoints.manifest import read_manifest
 from solarwm.errors.types import SolarError
 from solarwm.runs.layout import RunLayout
@@ -24,6 +24,8 @@ class Source:
     """Its step, or 0."""
     in_place: bool
     """Whether the run goes on in a directory that holds it already."""
+    passed_over: tuple[str, ...] = ()
+    """Checkpoints of the run that cannot be used, each with the reason."""
 
 
 def find(resolved: Any, layout: RunLayout, *, resume: str | None, allow_fresh: bool) -> Source:
@@ -52,22 +54,46 @@ def find(resolved: Any, layout: RunLayout, *, resume: str | None, allow_fresh: b
             fixes=[f"--resume {named}"],
         )
     place = root if resume == "latest" else Path(resume).expanduser().resolve()
+    listing = scan(root, run_id=read_run_id(root))
     if resume == "latest":
-        newest = scan(root, run_id=read_run_id(root)).newest
-        path = newest.path if newest else None
+        path = listing.newest.path if listing.newest else None
     else:
         path = find_checkpoint(place) if place.exists() else None
+    passed_over = tuple(f"{item.path.name}: {item.fault.headline}" for item in listing.partial)
     if path is None:
         if allow_fresh:
-            return Source(checkpoint=None, step=0, in_place=True)
+            return Source(checkpoint=None, step=0, in_place=True, passed_over=passed_over)
         raise SolarError(
             "run.nothing-to-resume",
             "there is no complete checkpoint to resume",
             where=str(place),
+            why="; ".join(passed_over),
             fixes=["--allow-fresh", "--resume PATH_OF_A_CHECKPOINT"],
         )
+    step = read_manifest(path).step
     in_place = path.resolve().parent == root.resolve()
-    return Source(checkpoint=path, step=read_manifest(path).step, in_place=in_place)
+    if in_place and resume != "latest":
+        _refuse_later(listing, path, step)
+    return Source(checkpoint=path, step=step, in_place=in_place, passed_over=passed_over)
+
+
+def _refuse_later(listing: Listing, path: Path, step: int) -> None:
+    """A directory holds one course of training: going back in it would meet what it saved already."""
+    later = [entry.path.name for entry in listing.complete if entry.step > step]
+    if not later:
+        return
+    raise SolarError(
+        "train.later-checkpoints",
+        f"the run has checkpoints after step {step}: {', '.join(later)}",
+        where=str(path),
+        why="training from here again would write the same steps a second time",
+        fixes=[
+            "--set runtime.output_dir=NEW_DIRECTORY to branch off there from this checkpoint",
+            "--resume latest to go on from the newest one",
+            f"move {later[0]} and later ones out of the run directory",
+        ],
+        context={"later": later},
+    )
 
 
 def last_step(resolved: Any, stop_after: int | None) -> int:

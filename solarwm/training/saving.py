@@ -76,6 +76,7 @@ class StageSaver:
             role = self._stage.role
             health.check_weights(self._group, role.parameters, step=step)
             path = self._store.save(step, self._state(cursor))
+        self._session.note_outcome(last_checkpoint_step=step)
         self._session.emit(
             "checkpoint",
             schema="solarwm.training-event.v1",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_dcp
@@ -84,34 +85,61 @@ def test_resumed_training_equals_uninterrupted_training_bit_for_bit_on_one_rank(
     _assert_equal(straight.root / name, second.root / name)
 
 
-def test_killed_and_resumed_training_equals_uninterrupted_training_on_two_ranks(
-    warm, tmp_path: Path
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_ten_steps_a_kill_and_ten_more_equal_twenty_steps_bit_for_bit(
+    warm, tmp_path: Path, world_size: int
 ) -> None:
-    straight = warm.train(tmp_path / "straight", "train.max_steps=5", world_size=2)
+    sets = ("train.max_steps=20", "runtime.save_every=10", "train.ema.start_step=4")
+    straight = warm.train(tmp_path / "straight", *sets, world_size=world_size)
     killed = warm.train(
         tmp_path / "killed",
-        "train.max_steps=5",
-        world_size=2,
+        *sets,
+        world_size=world_size,
         patch=(
             "import os, signal\n"
             "from solarwm.training import stage\n"
             "real = stage.SingleRoleStage.backward\n"
             "def backward(self, batch, *, step):\n"
-            "    if step == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    if step == 13: os.kill(os.getpid(), signal.SIGKILL)\n"
             "    return real(self, batch, step=step)\n"
             "stage.SingleRoleStage.backward = backward\n"
         ),
     )
-    assert killed.codes == [-9, -9]
+    assert killed.codes == [-9] * world_size
     resumed = warm.train(
-        tmp_path / "killed", "train.max_steps=5", world_size=2, options=("--resume", "latest")
+        tmp_path / "killed", *sets, world_size=world_size, options=("--resume", "latest")
     )
-    assert resumed.codes == [0, 0]
+    assert (straight.codes, resumed.codes) == ([0] * world_size, [0] * world_size)
     steps = [record["step"] for record in resumed.events()]
-    assert steps == [1, 2, 3, 3, 4, 5]
-    assert _losses(resumed)[3:] == _losses(straight)[2:]
-    name = "checkpoint_model_000005"
+    assert steps == [*range(1, 14), *range(11, 21)]
+    assert _losses(resumed)[13:] == _losses(straight)[10:]
+    assert _samples(resumed, world_size)[13:] == _samples(straight, world_size)[10:]
+    name = "checkpoint_model_000020"
     _assert_equal(straight.root / name, resumed.root / name)
+
+
+def test_going_back_to_an_earlier_checkpoint_is_refused_in_place_and_branches_elsewhere(
+    warm, tmp_path: Path
+) -> None:
+    whole = warm.train(tmp_path / "run", "train.max_steps=4")
+    earlier = ("--resume", str(whole.root / "checkpoint_model_000002"))
+    before = (whole.root / "run-result.json").read_bytes()
+    refused = warm.train(tmp_path / "run", "train.max_steps=4", options=earlier)
+    assert refused.codes == [2]
+    assert "train.later-checkpoints" in refused.texts[0]
+    assert "checkpoint_model_000004" in refused.texts[0]
+    assert (whole.root / "run-result.json").read_bytes() == before
+    branch = warm.train(tmp_path / "branch", "train.max_steps=4", options=earlier)
+    assert branch.codes == [0]
+    assert _losses(branch) == _losses(whole)[2:]
+
+
+def test_resume_latest_says_which_checkpoint_it_passed_over(warm, tmp_path: Path) -> None:
+    whole = warm.train(tmp_path / "run", "train.max_steps=4")
+    (whole.root / "checkpoint_model_000004" / "COMPLETE.json").unlink()
+    again = warm.train(tmp_path / "run", "train.max_steps=4", options=("--resume", "latest"))
+    assert "passed over checkpoint_model_000004" in again.texts[0]
+    assert any("checkpoint_model_000004" in note["text"] for note in again.events(kind="note"))
 
 
 def test_equal_global_batches_train_equally_on_one_and_two_ranks_and_when_sharded(

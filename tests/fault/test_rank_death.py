@@ -70,6 +70,7 @@ def test_a_killed_rank_is_named_by_the_survivor(warm, tmp_path: Path, killed: in
     assert ended.result["exit_code"] == 6
     assert ended.result["first_failing_rank"] == killed
     assert ended.result["written_by_rank"] == 1 - killed
+    assert ended.result["last_checkpoint_step"] == 2
     assert (ended.root / "checkpoint_model_000002" / "COMPLETE.json").exists()
 
 
