@@ -160,6 +160,38 @@ def test_equal_global_batches_train_equally_on_one_and_two_ranks_and_when_sharde
             assert abs(mine["gradient_norm"] - theirs["gradient_norm"]) < 1e-4
 
 
+DOUBLE = """
+from solarwm.training import assembly
+real = assembly.build_module
+assembly.build_module = lambda *arguments: real(*arguments).double()
+"""
+
+
+def test_twenty_steps_in_float64_are_equal_to_1e_9_on_any_topology(warm, tmp_path: Path) -> None:
+    steps = ("train.max_steps=20", "runtime.save_every=0", "train.ema.enabled=false")
+    wide = ("train.fsdp.param_dtype=null", "train.fsdp.reduce_dtype=null")
+    layouts = {
+        "one": (1, ()),
+        "four microbatches": (1, ("train.micro_batch_size=1", "train.grad_accum=4")),
+        "two": (2, ()),
+        "two sharded": (2, ("train.fsdp.strategy=FULL_SHARD", *wide)),
+        "two keeping parameters": (2, ("train.fsdp.strategy=SHARD_GRAD_OP", *wide)),
+        "two in one machine": (2, ("train.fsdp.strategy=HYBRID_SHARD", *wide)),
+        "four": (4, ("train.micro_batch_size=1", "train.grad_accum=1")),
+    }
+    traces = {}
+    for name, (world_size, sets) in layouts.items():
+        ended = warm.train(
+            tmp_path / name.replace(" ", "-"), *steps, *sets, world_size=world_size, patch=DOUBLE
+        )
+        assert ended.codes == [0] * world_size, ended.texts
+        traces[name] = _losses(ended)
+    for name, trace in traces.items():
+        assert len(trace) == 20
+        worst = max(abs(a - b) for a, b in zip(trace, traces["one"], strict=True))
+        assert worst < 1e-9, (name, worst)
+
+
 def test_a_checkpoint_of_two_sharded_ranks_resumes_on_one(warm, tmp_path: Path) -> None:
     start = warm.train(
         tmp_path / "run",
