@@ -9,6 +9,7 @@ import typer
 
 from solarwm.cli.output import JsonOption, columns, emit
 from solarwm.errors.catalog import CATALOG
+from solarwm.errors.remedies import remedy
 from solarwm.errors.types import SolarError
 
 
@@ -44,6 +45,7 @@ def explain(
         "exit_code": entry.exit_code,
         "title": entry.title,
         "explanation": entry.explanation,
+        "remedy": remedy(code),
     }
     emit(
         value,
@@ -53,5 +55,6 @@ def explain(
             entry.title,
             "",
             entry.explanation,
+            *(["", f"What helps: {remedy(code)}"] if remedy(code) else []),
         ],
     )

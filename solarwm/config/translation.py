@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -179,6 +180,7 @@ def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
     name, error = dotted(path), errors[0]
     context: dict[str, Any] = error.get("ctx") or {}
     kind, value = str(error["type"]), error["input"]
+    fixes: list[str] = []
     limits = {
         "greater_than": ("gt", "greater than"),
         "greater_than_equal": ("ge", "at least"),
@@ -188,8 +190,12 @@ def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
     if kind in limits:
         key, words = limits[kind]
         rule = f"must be {words} {context[key]}"
+        fixes = [f"--set {name}={context[key]}"] if key in ("ge", "le") else []
     elif kind in ("literal_error", "enum"):
         rule = f"must be {context.get('expected', 'one of the legal words')}"
+        legal = re.findall(r"'([^']+)'", rule)
+        near = difflib.get_close_matches(str(value).lower(), legal, n=1, cutoff=0.3) or legal[:1]
+        fixes = [f"--set {name}={near[0]}"] if near and "[" not in name else []
     elif kind in ("too_short", "too_long"):
         bound = context.get("min_length", context.get("max_length"))
         rule = f"must have {'at least' if kind == 'too_short' else 'at most'} {bound} items"
@@ -203,7 +209,7 @@ def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
         rule = "is not legal"
     said = "" if isinstance(value, dict | list) else f", not {shown(value)}"
     code = "config.path" if "relative POSIX" in rule or "segments" in rule else "config.value"
-    document.fault(code, path, f"{name} {rule}{said}", rule=rule)
+    document.fault(code, path, f"{name} {rule}{said}", fixes=fixes, rule=rule)
 
 
 def _missing(document: Document, values: dict[str, Any], path: Path) -> None:

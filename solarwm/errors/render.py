@@ -6,6 +6,7 @@ import traceback
 from typing import cast
 
 from solarwm.errors.redaction import redacted
+from solarwm.errors.remedies import remedy
 from solarwm.errors.types import FaultList, SolarError
 
 _RED, _BOLD, _DIM, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
@@ -60,6 +61,11 @@ def _faults(error: BaseException) -> list[SolarError]:
     return [SolarError("bug.unexpected", f"{type(error).__name__}: {error}")]
 
 
+def _fixes(fault: SolarError) -> tuple[str, ...]:
+    known = remedy(fault.code)
+    return fault.fixes or ((known,) if known else ())
+
+
 def _fault_text(fault: SolarError, *, lead: str, color: bool) -> str:
     indent = " " * (len(lead) if not lead.startswith(("error", _RED)) else 2)
     lines = [f"{lead}{_paint(fault.headline, _BOLD, color)}  [{fault.code}]"]
@@ -67,7 +73,7 @@ def _fault_text(fault: SolarError, *, lead: str, color: bool) -> str:
         lines.append(f"{indent}at   {fault.where}")
     if fault.why:
         lines.append(f"{indent}why  {fault.why}")
-    lines += [f"{indent}fix  {fix}" for fix in fault.fixes]
+    lines += [f"{indent}fix  {fix}" for fix in _fixes(fault)]
     return "\n".join(lines)
 
 
@@ -78,7 +84,7 @@ def _fault_json(fault: SolarError) -> dict[str, object]:
         "headline": redacted(fault.headline),
         "where": redacted(fault.where) if fault.where else fault.where,
         "why": redacted(fault.why),
-        "fixes": [redacted(fix) for fix in fault.fixes],
+        "fixes": [redacted(fix) for fix in _fixes(fault)],
         "context": {redacted(key): _plain(value) for key, value in fault.context.items()},
     }
 

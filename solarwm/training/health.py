@@ -141,7 +141,7 @@ def _non_finite(
         f"the {what} of step {step} is not finite on rank {group.world_rank}",
         why=f"{places}; no weight was changed by this step",
         fixes=[
-            "solarwm run diagnose RUN_DIRECTORY",
+            "solarwm run status RUN_DIRECTORY",
             "look at the named samples",
             "lower train.optimizer.lr",
         ],
