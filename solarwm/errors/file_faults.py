@@ -69,6 +69,12 @@ FILES: dict[str, Entry] = {
         "A package for reading data is missing",
         "Install the extra: pip install 'solarwm[data]'.",
     ),
+    "data.too-few-samples": Entry(
+        3,
+        "The data do not fill one global batch",
+        "One epoch of the index has fewer samples than a global batch takes, so that a step would hold a "
+        "sample twice. epoch_repeats of the rows counts.",
+    ),
     "index.bad-field": Entry(
         3,
         "A field of an index row is wrong",
@@ -269,6 +275,11 @@ FILES: dict[str, Entry] = {
         3,
         "The weights belong to another model",
         "Neither published nor diffusers names of this family occur in the file.",
+    ),
+    "weights.nonfinite": Entry(
+        3,
+        "Weights hold numbers that are not finite",
+        "A tensor of the file holds NaN or infinity; a model started from it would give nothing else.",
     ),
     "weights.role-missing": Entry(
         3,

@@ -14,6 +14,7 @@ Shapes: B batch, F frames, S tokens of a frame, L = F S tokens, H heads, D head 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,25 @@ class CameraMatrices:
     def num_frames(self) -> int:
         """Frames covered."""
         return self.query_BFGG.shape[1]
+
+    def frames(self, start: int, stop: int) -> CameraMatrices:
+        """The matrices of the frames start..stop-1; shares memory."""
+        return self._each(lambda matrix: matrix[:, start:stop])
+
+    def rows(self, index_I: Tensor) -> CameraMatrices:
+        """The matrices of the samples `index`; samples may repeat."""
+        return self._each(lambda matrix: matrix[index_I])
+
+    def twice(self) -> CameraMatrices:
+        """The matrices of two halves of equal frames."""
+        return self._each(lambda matrix: torch.cat([matrix, matrix], dim=1))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> CameraMatrices:
+        return CameraMatrices(
+            query_BFGG=change(self.query_BFGG),
+            key_BFGG=change(self.key_BFGG),
+            out_BFGG=change(self.out_BFGG),
+        )
 
 
 def camera_matrices(
@@ -69,6 +89,15 @@ def camera_matrices(
         key_BFGG=_repeated(inverse.transpose(-1, -2)),
         out_BFGG=_repeated(projection.transpose(-1, -2)),
     )
+
+
+def rebased(viewmats_BF44: Tensor, base_B44: Tensor) -> Tensor:
+    """V_i V_base^-1 in float64, back as fp32: the same relative cameras, near the origin.
+
+    Exact for every translation transform, since it is applied after it: P_i P_j^-1 stays.
+    """
+    base = invert_se3(base_B44.double())
+    return (viewmats_BF44.double() @ base[:, None]).float()
 
 
 def _repeated(matrix_BF44: Tensor) -> Tensor:

@@ -52,3 +52,20 @@ class ChunkWindow:
                 f"the next number is {(count + 1) * self.chunk_frames}"
             )
         return count
+
+    def clean_history(self, chunk: int) -> tuple[int, ...]:
+        """Clean chunks before its own that a noisy chunk, or a chunk of a rollout, sees."""
+        first = 0 if self.prior_chunks is None else max(0, chunk - self.prior_chunks)
+        return (*range(min(self.sink_chunks, first)), *range(first, chunk))
+
+    def clean_of_clean(self, chunk: int) -> tuple[int, ...]:
+        """Clean chunks that a clean chunk sees, its own last."""
+        if self.clean_windowed or self.sink_chunks:
+            return (*self.clean_history(chunk), chunk)
+        return tuple(range(chunk + 1))
+
+    def forced_pairs(self, chunks: int) -> tuple[tuple[int, ...], ...]:
+        """For every query chunk of `[clean | noisy]` the key chunks it sees, ascending."""
+        clean = [self.clean_of_clean(a) for a in range(chunks)]
+        noisy = [(*self.clean_history(a), chunks + a) for a in range(chunks)]
+        return (*clean, *noisy)

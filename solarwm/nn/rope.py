@@ -10,6 +10,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from solarwm.nn.precision import widened
+
 BASE = 10000.0
 
 
@@ -59,3 +61,8 @@ def rotate(x_BLD: Tensor, table_LP: Tensor) -> Tensor:
     """Every pair of `x` turned by its token's angles; D is the heads side by side, 2 P each."""
     pairs = torch.view_as_complex(x_BLD.unflatten(-1, (-1, table_LP.shape[-1], 2)))
     return torch.view_as_real(pairs * table_LP[:, None]).flatten(-3)
+
+
+def turned(x_BLD: Tensor, table_LP: Tensor) -> Tensor:
+    """`rotate` in fp32 or wider, in the dtype of `x`; no gradient is expected."""
+    return rotate(widened(x_BLD), table_LP).to(x_BLD.dtype)

@@ -29,15 +29,27 @@ def objective_exists(route):
     return find_spec(route.objective_factory.split(":")[0]) is not None
 
 
-def has_layout(route):
+def tiny(route):
     spec = spec_of(route)
-    create = heavy(spec)
-    return create and route.causal_mode in create(spec.profiles["tiny"], None).layouts
+    return heavy(spec)(spec.profiles["tiny"], None)
+
+
+def layouts_of(route):
+    """What the route asks of its backbone."""
+    if route.causal_mode == "self_gradient_forcing":
+        return {"bidirectional", "teacher_forcing", "cached"}
+    return {route.causal_mode}
+
+
+def is_runnable(route):
+    return heavy(spec_of(route)) and layouts_of(route) <= set(tiny(route).layouts)
 
 
 FAMILIES = sorted({route.family for route in ROUTES if heavy(spec_of(route))})
 ROUTE_KEYS = [route.key for route in ROUTES]
-RUNNABLE = [r for r in ROUTES if has_layout(r) and objective_exists(r)]
+RUNNABLE = [r for r in ROUTES if is_runnable(r) and objective_exists(r)]
+LEARNING = [r for r in RUNNABLE if r.objective == "flow_matching" and len(r.roles) == 1]
+CAUSAL = sorted({r.family for r in RUNNABLE if r.causal_mode != "bidirectional"})
 
 
 @pytest.fixture(params=FAMILIES)
@@ -226,7 +238,7 @@ def test_the_shipped_codec_goes_from_pixels_to_latents_and_back(backbone):
     assert len(codec.digest) >= 32
 
 
-@pytest.mark.parametrize("route", RUNNABLE, ids=lambda route: route.key)
+@pytest.mark.parametrize("route", LEARNING, ids=lambda route: route.key)
 def test_the_objective_of_the_route_learns(route):
     spec = spec_of(route)
     backbone = heavy(spec)(spec.profiles["tiny"], None)
@@ -246,10 +258,18 @@ def test_the_objective_of_the_route_learns(route):
     optimizer = torch.optim.AdamW(module.parameters(), lr=3e-3)
     data = batch(backbone)
     conditions = backbone.conditions(data)
+
+    def context():
+        if route.causal_mode == "bidirectional":
+            return None
+        return backbone.clean_context(data.latents_BFCHW, shared=False)
+
     course = []
     for _ in range(8):
         result = objective.losses(
-            lambda x, sigma: backbone.velocity(module, x, sigma, conditions),
+            lambda x, sigma: backbone.velocity(
+                module, x, sigma, conditions, layout=route.causal_mode, context=context()
+            ),
             data,
             seed=0,
             step=0,
@@ -261,3 +281,51 @@ def test_the_objective_of_the_route_learns(route):
         optimizer.step()
         course.append(loss.item())
     assert course[-1] < 0.8 * course[0]
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_a_cached_rollout_equals_the_teacher_forced_forward(backbone, module):
+    data = batch(backbone)
+    frames, chunk = data.latents_BFCHW.shape[1], backbone.window.chunk_frames
+    conditions = backbone.conditions(data)
+    noisy = torch.randn(data.latents_BFCHW.shape, generator=torch.Generator().manual_seed(3))
+    level = torch.full(noisy.shape[:2], 0.7)
+    context = backbone.clean_context(data.latents_BFCHW)
+    cache = backbone.open_cache(noisy)
+    assert backbone.numerics == "corrected"
+    with torch.no_grad():
+        expected = backbone.velocity(
+            module, noisy, level, conditions, layout="teacher_forcing", context=context
+        )
+        assert context.filled
+        for start in range(0, frames, chunk):
+            here = slice(start, start + chunk)
+            part = backbone.frames(conditions, start, start + chunk)
+            out = backbone.velocity(
+                module, noisy[:, here], level[:, here], part, layout="cached", cache=cache
+            )
+            torch.testing.assert_close(out, expected[:, here], atol=1e-5, rtol=1e-4)
+            backbone.commit(module, data.latents_BFCHW[:, here], part, cache)
+    assert cache.position == frames
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_a_flow_map_at_its_own_time_is_the_model_without_endpoint(backbone, module):
+    mapped = backbone.build(device="cpu", seed=0, endpoint_gate=0.25)
+    missing, unexpected = mapped.load_state_dict(module.state_dict(), strict=False)
+    assert not unexpected
+    assert len(missing) == 4
+    data = batch(backbone)
+    level = torch.full(data.latents_BFCHW.shape[:2], 0.6)
+    conditions = backbone.conditions(data)
+    with torch.no_grad():
+        expected = velocity(backbone, module, data)
+        for name in missing:
+            twin = name.replace("delta_", "time_")
+            mapped.get_parameter(name).copy_(module.get_parameter(twin))
+        same = backbone.velocity(mapped, data.latents_BFCHW, level, conditions, endpoint_BF=level)
+        jump = backbone.velocity(
+            mapped, data.latents_BFCHW, level, conditions, endpoint_BF=level * 0.5
+        )
+    torch.testing.assert_close(same, expected, atol=1e-5, rtol=1e-4)
+    assert (jump - expected).abs().max() > 1e-4

@@ -15,6 +15,9 @@ from solarwm.backbones.seam import CoverageReport, VideoCodec
 from solarwm.backbones.wan22_core.conditions import WanConditions, wan_conditions
 from solarwm.backbones.wan22_core.model import WanTransformer, initialise
 from solarwm.data.tensors import LatentBatch
+from solarwm.nn.cache import ChunkCache, CleanContext
+from solarwm.nn.chunks import ChunkWindow
+from solarwm.nn.layouts import cached_layout, forced_layout, history_layout
 from solarwm.nn.time import TimeCoordinate
 from solarwm.routes.spec import BackboneSpec, Profile
 
@@ -24,9 +27,15 @@ NATIVE_TIME_SCALE = 1000.0
 class WanBackbone:
     """One Wan family at one profile; holds no weights."""
 
-    layouts = ("bidirectional",)
-
-    def __init__(self, spec: BackboneSpec, profile: Profile, *, translation_transform: str) -> None:
+    def __init__(
+        self,
+        spec: BackboneSpec,
+        profile: Profile,
+        *,
+        translation_transform: str,
+        numerics: str,
+        window: ChunkWindow | None,
+    ) -> None:
         if translation_transform not in spec.camera_transforms:
             raise ValueError(
                 f"{spec.family} knows the camera transforms {spec.camera_transforms}, "
@@ -35,31 +44,73 @@ class WanBackbone:
         self.spec = spec
         self.profile = profile
         self.translation_transform = translation_transform
+        self.numerics = numerics
+        self.compile_flex = False
         self.time = TimeCoordinate.named(spec.time_convention, scale=NATIVE_TIME_SCALE)
+        self.layouts = ("bidirectional", *(("teacher_forcing", "cached") if window else ()))
+        self._window = window
 
-    def build(self, *, device: torch.device | str, seed: int) -> nn.Module:
+    @property
+    def window(self) -> ChunkWindow:
+        """History rule of the causal layouts; raises `ValueError` for a family without."""
+        if self._window is None:
+            raise ValueError(f"{self.spec.family} has no causal layout")
+        return self._window
+
+    def build(
+        self, *, device: torch.device | str, seed: int, endpoint_gate: float | None = None
+    ) -> nn.Module:
         """A transformer on `device`; on `meta` nothing is allocated and nothing drawn."""
-        if torch.device(device).type == "meta":
-            with torch.device("meta"):
-                return WanTransformer(self.profile.dims)
         with torch.device("meta"):
-            module = WanTransformer(self.profile.dims)
+            module = WanTransformer(self.profile.dims, endpoint_gate=endpoint_gate)
+        if torch.device(device).type == "meta":
+            return module
         module = module.to_empty(device=device)
         initialise(module, seed)
         return module
 
-    def load(self, module: nn.Module, path: Path, *, weights: str) -> CoverageReport:
+    def load(
+        self, module: nn.Module, path: Path, *, weights: str, endpoint: str = "exact"
+    ) -> CoverageReport:
         """Fill `module` from a published or diffusers file, directory or `model.pt`.
 
-        Raises `SolarError` `weights.*` (exit 3) unless every tensor is found once with its shape.
+        `endpoint` is `exact`, `fill` or `drop`, see the seam. Raises `SolarError` `weights.*` (exit
+        3) unless every tensor is found once with its shape.
         """
         from solarwm.backbones.wan22_core.weights import load_weights
 
-        return load_weights(module, path, weights=weights)
+        return load_weights(module, path, weights=weights, endpoint=endpoint)
 
     def conditions(self, batch: LatentBatch) -> WanConditions:
-        """Text states and camera matrices, once a batch."""
+        """Text states and cameras, once a batch."""
         return wan_conditions(batch, self.translation_transform)
+
+    def with_text(self, conditions: WanConditions, text_BTD: Tensor) -> WanConditions:
+        """The same cameras under another prompt; one text serves every row."""
+        return conditions.with_text(text_BTD)
+
+    def frames(self, conditions: WanConditions, start: int, stop: int) -> WanConditions:
+        """The conditions of the latent frames start..stop-1."""
+        return conditions.frames(start, stop)
+
+    def rows(self, conditions: WanConditions, index_I: Tensor) -> WanConditions:
+        """The conditions of the samples `index`; samples may repeat."""
+        return conditions.rows(index_I)
+
+    def clean_context(
+        self, clean_BFCHW: Tensor, *, sigma_BF: Tensor | None = None, shared: bool = True
+    ) -> CleanContext:
+        """The clean half of a teacher-forced sequence, at noise level 0 or `sigma`."""
+        level = clean_BFCHW.new_zeros(clean_BFCHW.shape[:2], dtype=torch.float32)
+        return CleanContext(
+            latents_BFCHW=clean_BFCHW,
+            sigma_BF=level if sigma_BF is None else sigma_BF,
+            shared=shared,
+        )
+
+    def open_cache(self, latents_BFCHW: Tensor) -> ChunkCache:
+        """An empty cache; buffers are made by the first forward."""
+        return ChunkCache(window=self.window, max_frames=latents_BFCHW.shape[1])
 
     def velocity(
         self,
@@ -70,15 +121,133 @@ class WanBackbone:
         *,
         layout: str = "bidirectional",
         endpoint_BF: Tensor | None = None,
+        context: CleanContext | None = None,
+        cache: ChunkCache | None = None,
     ) -> Tensor:
         """Canonical velocity eps - x0, fp32 [B,F,C,H,W], at one noise level a frame."""
         if layout not in self.layouts:
             raise ValueError(f"{self.spec.family} has the layouts {self.layouts}, not {layout!r}")
-        if endpoint_BF is not None:
-            raise ValueError(f"{self.spec.family} has no flow-map endpoint in this layout")
-        time_BF = self.time.to_native(sigma_BF.float())
-        prediction = module(latents_BFCHW, time_BF, conditions.text_BTD, conditions.camera)
+        if (context is not None, cache is not None) != (
+            layout == "teacher_forcing",
+            layout == "cached",
+        ):
+            raise ValueError("teacher_forcing takes a context, cached a cache, bidirectional none")
+        latents, sigma, end = latents_BFCHW, sigma_BF.float(), endpoint_BF
+        if end is not None:
+            end = end.float()
+        if cache is not None:
+            return self._cached(module, latents, sigma, conditions, cache, end, commit=False)
+        if context is None:
+            prediction = module(
+                latents,
+                self.time.to_native(sigma),
+                conditions.text_BTD,
+                conditions.camera,
+                endpoint_BF=self._native(end),
+            )
+            return self.time.velocity_from_model(prediction)
+        arrangement = forced_layout(
+            context,
+            window=self.window,
+            grid=self._grid(latents),
+            head_dim=self.profile.dims.head_dim,
+            camera=conditions.camera,
+            flex=self.compile_flex,
+        )
+        if arrangement.joint:
+            clean = context.latents_BFCHW
+            if clean.shape != latents.shape:
+                raise ValueError(
+                    f"the clean half is {tuple(clean.shape)}, the noisy half {tuple(latents.shape)}"
+                )
+            level = context.sigma_BF.float()
+            latents = torch.cat([clean.to(latents.dtype), latents], dim=1)
+            sigma = torch.cat([level, sigma], dim=1)
+            end = None if end is None else torch.cat([level, end], dim=1)
+        prediction = module(
+            latents,
+            self.time.to_native(sigma),
+            conditions.text_BTD,
+            endpoint_BF=self._native(end),
+            layout=arrangement,
+        )
         return self.time.velocity_from_model(prediction)
+
+    def commit(
+        self,
+        module: nn.Module,
+        clean_BFCHW: Tensor,
+        conditions: WanConditions,
+        cache: ChunkCache,
+        *,
+        sigma_BF: Tensor | None = None,
+    ) -> None:
+        """Write finished frames into `cache`, one forward without output."""
+        frames = clean_BFCHW.shape[1]
+        level = clean_BFCHW.new_zeros(clean_BFCHW.shape[:2], dtype=torch.float32)
+        level = level if sigma_BF is None else sigma_BF.float()
+        if frames == self.window.chunk_frames:
+            self._cached(module, clean_BFCHW, level, conditions, cache, None, commit=True)
+            return
+        self._without_gradients()
+        arrangement = history_layout(
+            cache,
+            grid=self._grid(clean_BFCHW),
+            head_dim=self.profile.dims.head_dim,
+            device=clean_BFCHW.device,
+            cameras=conditions.cameras(),
+            rebase=self.numerics != "published",
+            flex=self.compile_flex,
+        )
+        module(clean_BFCHW, self.time.to_native(level), conditions.text_BTD, layout=arrangement)
+        cache.position += frames
+
+    def _cached(
+        self,
+        module: nn.Module,
+        latents_BFCHW: Tensor,
+        sigma_BF: Tensor,
+        conditions: WanConditions,
+        cache: ChunkCache,
+        endpoint_BF: Tensor | None,
+        *,
+        commit: bool,
+    ) -> Tensor:
+        self._without_gradients()
+        arrangement = cached_layout(
+            cache,
+            grid=self._grid(latents_BFCHW),
+            head_dim=self.profile.dims.head_dim,
+            device=latents_BFCHW.device,
+            cameras=conditions.cameras(),
+            rebase=self.numerics != "published",
+            text_BTD=conditions.text_BTD,
+            commit=commit,
+        )
+        prediction = module(
+            latents_BFCHW,
+            self.time.to_native(sigma_BF),
+            conditions.text_BTD,
+            endpoint_BF=self._native(endpoint_BF),
+            layout=arrangement,
+        )
+        cache.made_ready(arrangement.key)
+        if commit:
+            cache.position += latents_BFCHW.shape[1]
+        return self.time.velocity_from_model(prediction)
+
+    def _native(self, endpoint_BF: Tensor | None) -> Tensor | None:
+        return None if endpoint_BF is None else self.time.to_native(endpoint_BF)
+
+    def _grid(self, latents_BFCHW: Tensor) -> tuple[int, int, int]:
+        _, patch_h, patch_w = self.profile.dims.patch
+        _, frames, _, height, width = latents_BFCHW.shape
+        return frames, height // patch_h, width // patch_w
+
+    @staticmethod
+    def _without_gradients() -> None:
+        if torch.is_grad_enabled():
+            raise ValueError("a cache keeps no gradients; train through teacher_forcing")
 
     def codec(self, *, base_path: Path | None, assets: Any, device: torch.device) -> VideoCodec:
         """The VAE and text encoder: the small shipped pair for every profile but `released`."""

@@ -6,28 +6,16 @@ heads, W head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from solarwm.nn.attention import attend
-from solarwm.nn.camera_attention import CameraMatrices, transform
-from solarwm.nn.norms import gated, layer_norm, modulated, norm_rotate, rms_norm
+from solarwm.nn.layouts import Layout, Projected
+from solarwm.nn.norms import gated, layer_norm, modulated, rms_norm
 from solarwm.nn.packed import pack, project
 from solarwm.nn.precision import widened
 
 EPS = 1e-6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLayout:
-    """Where the tokens sit: what every block of one forward shares."""
-
-    frames: int
-    rotation_LP: Tensor
-    """Complex rotary factors."""
-    camera: CameraMatrices | None
 
 
 class RootMeanSquare(nn.Module):
@@ -39,7 +27,7 @@ class RootMeanSquare(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Self-attention over all tokens: q and k normed and rotated, then camera, then attention."""
+    """Self-attention: projections here, what sees what in the layout."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
@@ -56,25 +44,21 @@ class SelfAttention(nn.Module):
         """Give q, k and v one storage."""
         pack((self.q, self.k, self.v))
 
-    def forward(self, x_BLD: Tensor, layout: TokenLayout) -> Tensor:
-        """Attention output [B,L,D] before the gate."""
-        heads = (self.num_heads, -1)
+    def forward(self, x_BLD: Tensor, layout: Layout, layer: int, last: bool) -> Tensor | None:
+        """Attention output before the gate: [B,L,D], in the last layer of the layout's last frames
+        only; None where there are none."""
         q, k, v = project((self.q, self.k, self.v), x_BLD)
-        q = norm_rotate(q, self.norm_q.weight, EPS, layout.rotation_LP)
-        k = norm_rotate(k, self.norm_k.weight, EPS, layout.rotation_LP)
-        q_BLHW, k_BLHW = q.unflatten(-1, heads), k.unflatten(-1, heads)
-        v_BLHW = v.unflatten(-1, heads)
-        camera = layout.camera
-        if camera is None:
-            out = attend(q_BLHW, k_BLHW, v_BLHW)
-        else:
-            out = attend(
-                transform(q_BLHW, camera.query_BFGG),
-                transform(k_BLHW, camera.key_BFGG),
-                transform(v_BLHW, camera.key_BFGG),
-            )
-            out = transform(out, camera.out_BFGG)
-        return self.o(out.flatten(2))
+        projected = Projected(
+            query=q,
+            key=k,
+            value=v,
+            query_weight=self.norm_q.weight,
+            key_weight=self.norm_k.weight,
+            eps=EPS,
+            num_heads=self.num_heads,
+        )
+        out = layout.attend(layer, last, projected)
+        return None if out is None else self.o(out)
 
 
 class CrossAttention(nn.Module):
@@ -95,21 +79,30 @@ class CrossAttention(nn.Module):
         """Give k and v one storage."""
         pack((self.k, self.v))
 
-    def forward(self, x_BLD: Tensor, text_BTD: Tensor) -> Tensor:
-        """Attention output [B,L,D]."""
+    def forward(
+        self, x_BLD: Tensor, text_BTD: Tensor | None, kept: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """Attention output [B,L,D]; `kept` are the keys and values of the text, if known."""
         heads = (self.num_heads, -1)
         q = rms_norm(self.q(x_BLD), self.norm_q.weight, EPS)
-        k, v = project((self.k, self.v), text_BTD)
-        k = rms_norm(k, self.norm_k.weight, EPS)
+        k, v = kept or self.text_keys(text_BTD)
         out = attend(q.unflatten(-1, heads), k.unflatten(-1, heads), v.unflatten(-1, heads))
         return self.o(out.flatten(2))
+
+    def text_keys(self, text_BTD: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Normed keys and values [B,T,D] of the text."""
+        assert text_BTD is not None
+        k, v = project((self.k, self.v), text_BTD)
+        return rms_norm(k, self.norm_k.weight, EPS), v
 
 
 class WanBlock(nn.Module):
     """One transformer block; every frame has its own modulation row, fp32."""
 
-    def __init__(self, dim: int, num_heads: int, ffn_dim: int) -> None:
+    def __init__(self, dim: int, num_heads: int, ffn_dim: int, *, layer: int, last: bool) -> None:
         super().__init__()
+        self.layer = layer
+        self.last = last
         self.norm1 = nn.LayerNorm(dim, EPS, elementwise_affine=False)
         self.self_attn = SelfAttention(dim, num_heads)
         self.norm3 = nn.LayerNorm(dim, EPS)
@@ -121,19 +114,41 @@ class WanBlock(nn.Module):
         self.modulation = nn.Parameter(torch.empty(1, 6, dim))
 
     def forward(
-        self, x_BLD: Tensor, six_BF6D: Tensor, text_BTD: Tensor, layout: TokenLayout
+        self, x_BLD: Tensor, six_BF6D: Tensor, text_BTD: Tensor | None, layout: Layout
     ) -> Tensor:
-        """The tokens after this block; `six` is the shared time projection, fp32."""
+        """The tokens after this block; `six` is the shared time projection, fp32.
+
+        The last block gives the layout's last frames alone: nothing reads the others any more.
+        """
+        frames = six_BF6D.shape[1]
         rows = (widened(self.modulation)[:, None] + six_BF6D).unsqueeze(3).unbind(2)
         shift1, scale1, gate1, shift2, scale2, gate2 = rows
-        frames = (six_BF6D.shape[1], -1)
-        x = x_BLD.unflatten(1, frames)
-        branch = self.self_attn(modulated(x, self.norm1, shift1, scale1).flatten(1, 2), layout)
-        x = gated(x, branch.unflatten(1, frames), gate1).flatten(1, 2)
-        x = x + self.cross_attn(layer_norm(x, self.norm3), text_BTD)
-        x = x.unflatten(1, frames)
+        x = x_BLD.unflatten(1, (frames, -1))
+        branch = self.self_attn(
+            modulated(x, self.norm1, shift1, scale1).flatten(1, 2), layout, self.layer, self.last
+        )
+        if branch is None:
+            return x_BLD
+        unread = frames - layout.out_frames if self.last else 0
+        if unread:
+            x = x[:, unread:]
+            gate1, shift2, scale2, gate2 = (
+                row[:, unread:] for row in (gate1, shift2, scale2, gate2)
+            )
+            frames -= unread
+        x = gated(x, branch.unflatten(1, (frames, -1)), gate1).flatten(1, 2)
+        x = x + self.cross_attn(layer_norm(x, self.norm3), text_BTD, self._text(text_BTD, layout))
+        x = x.unflatten(1, (frames, -1))
         branch = self.ffn(modulated(x, self.norm2, shift2, scale2))
         return gated(x, branch, gate2).flatten(1, 2)
+
+    def _text(self, text_BTD: Tensor | None, layout: Layout) -> tuple[Tensor, Tensor] | None:
+        memory = layout.text_memory
+        if memory is None:
+            return None
+        if len(memory) == self.layer:
+            memory.append(self.cross_attn.text_keys(text_BTD))
+        return memory[self.layer]
 
 
 class Head(nn.Module):

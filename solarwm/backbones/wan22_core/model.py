@@ -11,17 +11,16 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from solarwm.backbones.wan22_core.blocks import (
     CrossAttention,
     Head,
     SelfAttention,
-    TokenLayout,
     WanBlock,
     sinusoid,
 )
 from solarwm.nn.camera_attention import CameraMatrices
+from solarwm.nn.layouts import FullLayout, Layout
 from solarwm.nn.precision import widened
 from solarwm.nn.random import keyed_generator
 from solarwm.nn.rope import cached_table
@@ -32,15 +31,16 @@ class WanTransformer(nn.Module):
     """Noisy latents, native times, text and cameras to the predicted velocity.
 
     Without cameras this is the official forward. Every frame has one time, so modulation is
-    computed and broadcast a frame, not a token.
+    computed and broadcast a frame, not a token. With `endpoint_gate` g it is a flow map: its time
+    vector is (1 - g) time_embedding(t) + g delta_embedding(r).
     """
 
-    def __init__(self, dims: ModelDims) -> None:
+    def __init__(self, dims: ModelDims, *, endpoint_gate: float | None = None) -> None:
         super().__init__()
         if dims.patch[0] != 1:
             raise ValueError(f"Wan patches cover one latent frame, not {dims.patch[0]}")
         self.dims = dims
-        self.activation_checkpointing = False
+        self.endpoint_gate = endpoint_gate
         dim = dims.dim
         self.patch_embedding = nn.Conv3d(dims.in_channels, dim, dims.patch, stride=dims.patch)
         self.text_embedding = nn.Sequential(
@@ -49,9 +49,16 @@ class WanTransformer(nn.Module):
         self.time_embedding = nn.Sequential(
             nn.Linear(dims.freq_dim, dim), nn.SiLU(), nn.Linear(dim, dim)
         )
+        if endpoint_gate is not None:
+            self.delta_embedding = nn.Sequential(
+                nn.Linear(dims.freq_dim, dim), nn.SiLU(), nn.Linear(dim, dim)
+            )
         self.time_projection = nn.Sequential(nn.SiLU(), nn.Linear(dim, 6 * dim))
         self.blocks = nn.ModuleList(
-            WanBlock(dim, dims.num_heads, dims.ffn_dim) for _ in range(dims.num_layers)
+            WanBlock(
+                dim, dims.num_heads, dims.ffn_dim, layer=layer, last=layer == dims.num_layers - 1
+            )
+            for layer in range(dims.num_layers)
         )
         self.head = Head(dim, dims.out_channels * math.prod(dims.patch))
 
@@ -61,26 +68,36 @@ class WanTransformer(nn.Module):
         time_BF: Tensor,
         text_BTD: Tensor,
         camera: CameraMatrices | None = None,
+        *,
+        endpoint_BF: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> Tensor:
-        """Predicted velocity [B,F,C,H,W] in fp32 or wider. `time` is the native 0..1000, never rounded."""
-        frames, height, width = self._grid(latents_BFCHW)
+        """Predicted velocity [B,F,C,H,W] in fp32 or wider. `time` is the native 0..1000, never rounded.
+
+        `layout` says what sees what and brings its own cameras; without it every token sees every
+        token. Only the layout's last frames come back (none: an empty tensor). A flow map takes the
+        native `endpoint`, by default the time itself.
+        """
+        frames, height, width = self.grid(latents_BFCHW)
         x = self.embed_patches(latents_BFCHW)
-        time_BFD = self.embed_time(time_BF)
+        time_BFD = self.embed_time(time_BF, endpoint_BF)
         six_BF6D = self.project_time(time_BFD)
-        text = self.embed_text(text_BTD).to(x.dtype)
-        layout = TokenLayout(
+        layout = layout or FullLayout(
             frames=frames,
             rotation_LP=cached_table(
                 tuple(range(frames)), height, width, self.dims.head_dim, x.device
             ),
             camera=camera,
         )
+        memory = layout.text_memory
+        known = memory is not None and len(memory) == len(self.blocks)
+        text = None if known else self.embed_text(text_BTD).to(x.dtype)
         for block in self.blocks:
-            if self.activation_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, six_BF6D, text, layout, use_reentrant=False)
-            else:
-                x = block(x, six_BF6D, text, layout)
-        return self.unpatch(self.head(x, time_BFD), frames, height, width)
+            x = block(x, six_BF6D, text, layout)
+        kept = layout.out_frames
+        if not kept:
+            return x.new_zeros(0)
+        return self.unpatch(self.head(x, time_BFD[:, frames - kept :]), kept, height, width)
 
     def embed_patches(self, latents_BFCHW: Tensor) -> Tensor:
         """Tokens [B,L,D]: the patch convolution as one matrix product."""
@@ -92,10 +109,22 @@ class WanTransformer(nn.Module):
         x = x.permute(0, 1, 3, 5, 2, 4, 6).reshape(b, -1, c * patch_h * patch_w)
         return F.linear(x, weight, self.patch_embedding.bias)
 
-    def embed_time(self, time_BF: Tensor) -> Tensor:
-        """Time vectors [B,F,D] in fp32 from native times."""
+    def embed_time(self, time_BF: Tensor, endpoint_BF: Tensor | None = None) -> Tensor:
+        """Time vectors [B,F,D] in fp32 from native times, and from endpoints in a flow map."""
+        vector = self._embedded(self.time_embedding, time_BF)
+        gate = self.endpoint_gate
+        if gate is None:
+            if endpoint_BF is not None:
+                raise ValueError("this model embeds no endpoint; it is no flow map")
+            return vector
+        endpoint = self._embedded(
+            self.delta_embedding, time_BF if endpoint_BF is None else endpoint_BF
+        )
+        return (1 - gate) * vector + gate * endpoint
+
+    def _embedded(self, layers: nn.Sequential, time_BF: Tensor) -> Tensor:
         waves = sinusoid(time_BF, self.dims.freq_dim)
-        return widened(self.time_embedding(waves.to(_dtype(self.time_embedding))))
+        return widened(layers(waves.to(_dtype(layers))))
 
     def project_time(self, time_BFD: Tensor) -> Tensor:
         """The six modulation rows [B,F,6,D] every block starts from, fp32."""
@@ -134,7 +163,8 @@ class WanTransformer(nn.Module):
         self.pack()
         return result
 
-    def _grid(self, latents_BFCHW: Tensor) -> tuple[int, int, int]:
+    def grid(self, latents_BFCHW: Tensor) -> tuple[int, int, int]:
+        """Frames, rows and columns of tokens; raises `ValueError` for latents of another model."""
         _, f, c, h, w = latents_BFCHW.shape
         _, patch_h, patch_w = self.dims.patch
         if c != self.dims.in_channels or h % patch_h or w % patch_w:
@@ -174,3 +204,14 @@ def initialise(module: WanTransformer, seed: int) -> None:
             bound = math.sqrt(6.0 / (fan_in + fan_out))
             value.uniform_(-bound, bound, generator=generator)
         parameter.copy_(value)
+    copy_time_embedding(module)
+
+
+@torch.no_grad()
+def copy_time_embedding(module: WanTransformer) -> tuple[str, ...]:
+    """Make a flow map's endpoint embedding equal to its time embedding; gives the names filled."""
+    if module.endpoint_gate is None:
+        return ()
+    for name, parameter in module.delta_embedding.named_parameters():
+        parameter.copy_(module.time_embedding.get_parameter(name))
+    return tuple(f"delta_embedding.{name}" for name, _ in module.delta_embedding.named_parameters())

@@ -17,6 +17,10 @@ from solarwm.backbones.wan22_core.names import from_diffusers, naming_of, to_dif
 from solarwm.errors.types import FaultList, SolarError
 
 PREFIX = "model."
+ENDPOINT_TENSORS = tuple(
+    f"delta_embedding.{index}.{leaf}" for index in (0, 2) for leaf in ("weight", "bias")
+)
+"""What a flow map has and a flow-matching model has not."""
 STATE_KEYS = {"live": "generator", "ema": "generator_ema"}
 
 
@@ -36,13 +40,19 @@ def export_state(module: nn.Module, *, naming: str) -> dict[str, Tensor]:
     return result
 
 
-def load_weights(module: nn.Module, path: Path, *, weights: str) -> CoverageReport:
+def load_weights(
+    module: nn.Module, path: Path, *, weights: str, endpoint: str = "exact"
+) -> CoverageReport:
     """Fill `module` from a safetensors file, a directory of them, or a `model.pt`.
 
     `weights` (live or ema) chooses the state of a `model.pt`; a safetensors file holds one. Tensors
-    are copied one by one into the parameters, in their dtype. Raises `SolarError` `weights.*` (exit
-    3).
+    are copied one by one into the parameters, in their dtype. `endpoint` says what may differ in
+    the four tensors of the endpoint embedding: nothing (`exact`), they are copied from the time
+    embedding where the file has none of them (`fill`), or the file's are left out (`drop`). Raises
+    `SolarError` `weights.*` (exit 3).
     """
+    if endpoint not in ("exact", "fill", "drop"):
+        raise ValueError(f"endpoint is exact, fill or drop, not {endpoint!r}")
     source = TensorSource.open(path, weights)
     names = source.names()
     if not names:
@@ -51,19 +61,27 @@ def load_weights(module: nn.Module, path: Path, *, weights: str) -> CoverageRepo
     naming = naming_of([name.removeprefix(stripped) for name in names])
     targets = dict(module.named_parameters(remove_duplicate=False))
     mapping: dict[str, str] = {}
-    unexpected = []
+    unexpected, dropped = [], []
     for name in names:
         bare = name.removeprefix(stripped)
         ours = from_diffusers(bare) if naming == "diffusers" else bare
         if ours in targets:
             mapping[name] = ours
+        elif endpoint == "drop" and ours in ENDPOINT_TENSORS:
+            dropped.append(name)
         else:
             unexpected.append(name)
     missing = sorted(set(targets) - set(mapping.values()))
-    _refuse(path, missing, unexpected, source.shapes(), mapping, targets)
+    fill = endpoint == "fill" and missing == sorted(ENDPOINT_TENSORS)
+    _refuse(path, [] if fill else missing, unexpected, source.shapes(), mapping, targets)
     with torch.no_grad():
         for name, value in source.tensors(mapping):
+            _finite(path, name, value)
             _assign(module, mapping[name], targets[mapping[name]], value)
+        if fill:
+            for name in missing:
+                twin = module.get_parameter(name.replace("delta_", "time_", 1))
+                _assign(module, name, targets[name], twin.detach())
     repack = getattr(module, "pack", None)
     if repack is not None:
         repack()
@@ -75,7 +93,22 @@ def load_weights(module: nn.Module, path: Path, *, weights: str) -> CoverageRepo
         missing=(),
         unexpected=(),
         stripped_prefix=stripped,
+        filled=tuple(missing) if fill else (),
+        dropped=tuple(dropped),
     )
+
+
+def _finite(path: Path, name: str, value: Tensor) -> None:
+    if value.is_floating_point() and not torch.isfinite(value).all():
+        bad = int((~torch.isfinite(value)).sum())
+        raise SolarError(
+            "weights.nonfinite",
+            f"{name} of {path.name} holds {bad} numbers that are not finite",
+            where=str(path),
+            why=f"Expected {value.numel()} finite numbers, found {value.numel() - bad}.",
+            fixes=["Load an earlier checkpoint: these weights were saved after a run diverged."],
+            context={"tensor": name, "nonfinite": bad},
+        )
 
 
 def _assign(module: nn.Module, name: str, parameter: nn.Parameter, value: Tensor) -> None:
