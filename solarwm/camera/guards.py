@@ -16,6 +16,8 @@ from solarwm.camera.poses import Poses, relative_to_first
 BOTTOM_TOLERANCE = 1e-5
 ROTATION_TOLERANCE = 2e-3
 AUDIT_S = 10.0
+MAX_DISTANCE = 4096.0
+"""Farthest a camera may stand from the origin: fp32 poses beyond it are coarser than half a thousandth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class TrackFault:
 
 def track_fault(c2w_N44: NDArray[np.generic]) -> TrackFault | None:
     """The first pose that is no finite rigid motion, or None. Shape, numbers, bottom row, R^T R =
-    I, det = +1.
+    I, det = +1; then distance from the origin, at which fp32 still tells positions apart.
     """
     shape = c2w_N44.shape
     if len(shape) != 3 or shape[1:] != (4, 4) or not np.issubdtype(c2w_N44.dtype, np.floating):
@@ -69,6 +71,15 @@ def track_fault(c2w_N44: NDArray[np.generic]) -> TrackFault | None:
         frame = int(bad[0])
         why = f"the rotation has determinant {determinant[frame]:.4g}, not 1 (a mirrored axis)"
         return TrackFault(kind="not-rigid", frame=frame, why=why)
+    distance = np.abs(poses[:, :3, 3]).max(axis=1)
+    bad = np.flatnonzero(distance > MAX_DISTANCE)
+    if bad.size:
+        frame = int(bad[0])
+        why = (
+            f"the camera is {distance[frame]:.4g} from the origin, limit {MAX_DISTANCE:g}: fp32 poses "
+            "lose the motion there; rebase the track on its first frame"
+        )
+        return TrackFault(kind="guard", frame=frame, why=why)
     return None
 
 

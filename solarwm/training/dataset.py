@@ -27,6 +27,25 @@ class TrainingData:
     """BLAKE2s over what fixes which frames each occurrence means: rows, seed, geometry."""
 
 
+def require_one_batch(data: TrainingData, global_batch_size: int) -> None:
+    """Refuse (exit 3) data of which one epoch does not fill one global batch: a step would hold a
+    sample twice."""
+    found = data.order.num_occurrences_per_epoch
+    if found >= global_batch_size:
+        return
+    raise SolarError(
+        "data.too-few-samples",
+        f"{found} samples do not fill one global batch of {global_batch_size}",
+        where=str(data.index.path),
+        why=f"{len(data.index.rows)} rows with their epoch_repeats give {found} samples an epoch",
+        fixes=[
+            "give an index with more rows, or raise epoch_repeats in its rows",
+            f"lower train.global_batch_size to {found} or less, and the ranks or accumulation with it",
+        ],
+        context={"samples": found, "global_batch_size": global_batch_size},
+    )
+
+
 def index_path(data: Any, key: str) -> Path:
     """The index file `key` of a config's data section: below `index_root`, else below the transport
     root."""

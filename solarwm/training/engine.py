@@ -83,6 +83,8 @@ def train_rank(
             session.emit(
                 "resume", step=first_step, occurrences=cursor, checkpoint=str(source.checkpoint)
             )
+        if config.save_every:
+            saver.require_room()
         session.enter("encode")
         clips = open_clips(session, resolved, data, stage)
         count = (last_step - first_step) * config.train.global_batch_size

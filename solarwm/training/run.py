@@ -14,7 +14,7 @@ from solarwm.runs import admission, assets
 from solarwm.runs.layout import RunLayout
 from solarwm.runs.session import RunSession, run_directory
 from solarwm.training import opening, resuming
-from solarwm.training.dataset import TrainingData, open_training_data
+from solarwm.training.dataset import TrainingData, open_training_data, require_one_batch
 
 
 class RunView(Protocol):
@@ -113,4 +113,6 @@ def check_files(resolved: ResolvedRun, root: Path, source: resuming.Source) -> T
     """
     assets.require(resolved)
     admission.refuse_foreign(root, resuming=source.in_place)
-    return open_training_data(resolved.config.data)
+    data = open_training_data(resolved.config.data)
+    require_one_batch(data, resolved.config.train.global_batch_size)
+    return data

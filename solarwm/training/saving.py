@@ -19,6 +19,7 @@ from solarwm.checkpoints.store import CheckpointStore
 from solarwm.config.difference import SCHEDULE_END, compare
 from solarwm.distributed.group import RankGroup
 from solarwm.errors.types import SolarError
+from solarwm.storage.space import require_free
 from solarwm.training import health
 from solarwm.training.loop import Session
 from solarwm.training.stage import SingleRoleStage
@@ -65,6 +66,17 @@ class StageSaver:
         self._group = group
         self._contract = dict(contract)
         self._session = session
+
+    def require_room(self) -> None:
+        """Refuse (`disk.full`, exit 5) to begin where not even one checkpoint fits. Rank 0 looks."""
+        if self._group.world_rank:
+            return
+        role = self._stage.role
+        size = sum(p.numel() * p.element_size() for p in role.module.parameters())
+        moments = 2 * sum(p.numel() * p.element_size() for p in role.parameters)
+        shadow = role.ema.shadow.values() if role.ema is not None else ()
+        average = sum(tensor.numel() * tensor.element_size() for tensor in shadow)
+        require_free(self._store.run_root, size + moments + average)
 
     def save(self, step: int, *, cursor: int) -> None:
         """Write the checkpoint after `step` steps, having consumed `cursor` occurrences.

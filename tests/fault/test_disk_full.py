@@ -94,3 +94,14 @@ def test_the_space_check_names_need_and_free(tmp_path: Path) -> None:
     with pytest.raises(SolarError, match="not enough free disk space") as told:
         require_free(tmp_path, free * 2)
     assert "are needed" in told.value.why
+
+
+def test_a_run_whose_first_checkpoint_cannot_fit_ends_before_its_first_step(
+    warm, small_disk: Path
+) -> None:
+    ended = warm.train(small_disk / "run", world_size=2)
+    assert ended.codes == [5, 6]
+    result = ended.result
+    assert (result["exit_code"], result["code"]) == (5, "disk.full")
+    assert result["context"]["need_bytes"] > result["context"]["free_bytes"]
+    assert ended.events() == []

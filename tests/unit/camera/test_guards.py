@@ -34,6 +34,16 @@ def test_a_number_that_is_none_is_named_with_its_frame(value) -> None:
     assert (fault.kind, fault.frame) == ("not-finite", 4)
 
 
+@pytest.mark.parametrize("distance", [1e4, 1e30])
+def test_a_track_too_far_from_the_origin_for_its_precision_is_named(distance: float) -> None:
+    poses = track()
+    poses[2:, 0, 3] = distance
+    fault = track_fault(poses)
+    assert fault is not None
+    assert (fault.kind, fault.frame) == ("guard", 2)
+    assert "rebase" in fault.why
+
+
 def test_a_transposed_track_is_recognised() -> None:
     fault = track_fault(np.swapaxes(track(), 1, 2))
     assert fault is not None
@@ -77,12 +87,12 @@ def test_other_shapes_are_refused(poses) -> None:
 
 def test_a_huge_translation_is_named_with_its_frame_and_size() -> None:
     poses = track()
-    poses[5, 0, 3] = 1e4
+    poses[5, 0, 3] = 1e3
     assert track_fault(poses) is None
     fault = limits(poses)
     assert fault is not None
     assert (fault.kind, fault.frame) == ("guard", 5)
-    assert "1e+04" in fault.why
+    assert "1000" in fault.why
 
 
 def test_only_the_audited_prefix_counts() -> None:
