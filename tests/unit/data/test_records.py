@@ -152,7 +152,15 @@ def test_only_a_guard_may_be_skipped() -> None:
 
 def test_guards_can_be_turned_off(world) -> None:
     rules = CameraRules(max_rel_translation=None, max_camera_abs=None)
-    assert clip(world, members=spoiled(world, set_at(4, 0, 3, 1e4)), rules=rules)
+    assert clip(world, members=spoiled(world, set_at(4, 0, 3, 1e3)), rules=rules)
+
+
+def test_a_track_beyond_the_precision_of_its_numbers_is_refused_even_without_guards(world) -> None:
+    rules = CameraRules(max_rel_translation=None, max_camera_abs=None)
+    members = spoiled(world, set_at(4, 0, 3, 1e4))
+    with pytest.raises(SolarError, match="moves beyond the limits") as told:
+        clip(world, members=members, rules=rules)
+    assert told.value.context["frame"] == 4
 
 
 @pytest.mark.parametrize(
