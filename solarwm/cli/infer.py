@@ -13,6 +13,7 @@ from solarwm.cli.run_options import (
     SetFileOption,
     SetOption,
     open_run,
+    print_result,
     show_dry_run,
 )
 
@@ -49,4 +50,7 @@ def infer(
         )
     from solarwm.inference.run import infer as run_inference
 
-    raise typer.Exit(run_inference(resolved, resume=resume, first_row=first_row))
+    code = run_inference(resolved, resume=resume, first_row=first_row)
+    if json:
+        print_result(resolved)
+    raise typer.Exit(code)

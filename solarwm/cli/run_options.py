@@ -73,6 +73,18 @@ def show_dry_run(
     return int(report["exit_code"])
 
 
+def print_result(resolved: ResolvedRun) -> None:
+    """Print the `run-result.json` of a finished run, on rank 0."""
+    import os
+    import sys
+
+    from solarwm.runs.session import run_directory
+
+    if os.environ.get("RANK", "0") == "0":
+        root = run_directory(resolved.config.runtime.output_dir, Path.cwd())
+        sys.stdout.write((root / "run-result.json").read_text(encoding="utf-8"))
+
+
 def _lines(report: dict[str, Any]) -> list[str]:
     topology, launcher = report["topology"], report["launcher"]
     lines = [

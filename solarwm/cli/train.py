@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
@@ -38,16 +37,13 @@ def train(
     ] = False,
 ) -> int:
     """Train the route a config names. For several processes start it with torchrun."""
-    from solarwm.cli.run_options import open_run, show_dry_run
+    from solarwm.cli.run_options import open_run, print_result, show_dry_run
 
     resolved = open_run(config, sets, set_files, command="train")
     if dry_run:
         return show_dry_run(
             resolved, command="train", json=json, resume=resume, allow_fresh=allow_fresh
         )
-    from pathlib import Path
-
-    from solarwm.runs.session import run_directory
     from solarwm.trackers.choice import open_trackers
     from solarwm.training.run import train as train_run
 
@@ -56,7 +52,6 @@ def train(
     code = train_run(
         resolved, resume=resume, allow_fresh=allow_fresh, stop_after=stop_after, view=view
     )
-    if json and main_rank:
-        root = run_directory(resolved.config.runtime.output_dir, Path.cwd())
-        sys.stdout.write((root / "run-result.json").read_text(encoding="utf-8"))
+    if json:
+        print_result(resolved)
     return code
