@@ -98,7 +98,7 @@ def config_page() -> str:
         "",
         "*Bound* says how far a value is fixed: `format` always, `architecture` for the released profile",
         "(derived in `tiny` and `small`), `recipe` not at all (a deviation from the published value is",
-        "noted by resolve), `derived` may be left out.",
+        "noted by resolve), `derived` may be left out. How files and `--set` are read: [config.md](../config.md).",
         "",
     ]
     for model in run_models():
@@ -156,18 +156,19 @@ def _type(annotation: Any) -> str:
 def errors_page() -> str:
     """The catalogue of error codes."""
     from solarwm.errors.catalog import CATALOG
+    from solarwm.errors.remedies import remedy
 
     lines = [
         "# Errors",
         "",
         "Generated from the catalogue by `make docs`; `solarwm explain CODE` prints one entry.",
         "",
-        "| code | exit | what | explanation |",
-        "|---|---|---|---|",
+        "| code | exit | what | explanation | what helps |",
+        "|---|---|---|---|---|",
     ]
     for code, item in sorted(CATALOG.items()):
         lines.append(
-            f"| `{code}` | {item.exit_code} | {_cell(item.title)} | {_cell(item.explanation)} |"
+            f"| `{code}` | {item.exit_code} | {_cell(item.title)} | {_cell(item.explanation)} | {_cell(remedy(code))} |"
         )
     return "\n".join([*lines, ""])
 

@@ -101,7 +101,9 @@ def _bug(error: Exception, args: list[str]) -> int:
     import tempfile
     import traceback
 
-    text = "".join(traceback.format_exception(error))
+    from solarwm.errors.redaction import redacted
+
+    text = redacted("".join(traceback.format_exception(error)))
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="solarwm-bug-", suffix=".txt", delete=False, encoding="utf-8"

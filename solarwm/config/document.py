@@ -35,8 +35,14 @@ class Document:
     faults: list[SolarError] = field(default_factory=list[SolarError])
 
     def place(self, path: Path) -> str:
-        """`--set #2`, or `file:line:column` of the nearest written ancestor of `path`, or the file."""
+        """`--set #2`, or `file:line:column` of the nearest written ancestor of `path`, or the file.
+
+        A section that is not in the file stands where the first override made it.
+        """
         origin = self.origin(path)
+        if origin is None and (*self.prefix, *path) not in self.lines:
+            made = (item for known, item in self.overridden.items() if known[: len(path)] == path)
+            origin = next(made, None) if path else None
         if origin is not None:
             return origin
         for length in range(len(path), 0, -1):

@@ -51,15 +51,9 @@ _BAD: Any = object()
 
 def _split(document: Document, text: str, origin: str) -> tuple[Path, str] | None:
     key, equals, value = text.partition("=")
-    path = tuple(key.strip().split("."))
-    if not equals or not all(path):
-        headline = "an override has no `=`"
-        if equals:
-            headline = (
-                "the key of an override has an empty part"
-                if any(path)
-                else "an override has no key"
-            )
+    path = tuple(part for part in key.strip().split(".") if part)
+    if not equals or not path:
+        headline = "an override has no key" if equals else "an override has no `=`"
         document.fault(
             "config.set", (), headline, where=origin, fixes=["write --set section.key=VALUE"]
         )
@@ -89,21 +83,9 @@ def _value(document: Document, path: Path, raw: str, origin: str) -> Any:
             fixes=["let the shell expand it: use double quotes instead of single ones"],
         )
         return _BAD
-    reading = Reading(origin)
+    reading = Reading(origin, base=path)
     reading.read(raw)
-    for fault in reading.faults:
-        inner = str(fault.context.get("path", ""))
-        joined = ".".join(part for part in (dotted(path), inner) if part)
-        document.faults.append(
-            SolarError(
-                fault.code,
-                f"the value of {joined} cannot be taken" if not inner else fault.headline,
-                where=origin,
-                why=fault.why or fault.headline,
-                fixes=fault.fixes,
-                context={"path": joined},
-            )
-        )
+    document.faults.extend(reading.faults)
     if reading.faults:
         return _BAD
     # YAML would cut a plain text at ` #`, trim it and fold its lines.

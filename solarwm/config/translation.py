@@ -14,6 +14,8 @@ from solarwm.config.plain import is_list, is_mapping
 from solarwm.errors.catalog import CATALOG
 
 _EXPONENT_TEXT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
+_DECIMAL = re.compile(r"([-+]?)0*([0-9]+(?:\.[0-9]+)?)")
+_ON, _OFF = ("true", "yes", "on"), ("false", "no", "off")
 _EXPECTED = {
     "bool": "true or false",
     "dict": "a mapping",
@@ -148,24 +150,18 @@ def _wrong_type(document: Document, path: Path, expected: str, value: Any) -> No
     name = dotted(path)
     fixes: list[str] = []
     if isinstance(value, str):
-        text = value.strip()
-        if expected == "true or false" and text.lower() in (
-            "true",
-            "false",
-            "yes",
-            "no",
-            "on",
-            "off",
-        ):
-            fixes.append(
-                f"--set {name}={str(text.lower() in ('true', 'yes', 'on')).lower()} (no quotes)"
-            )
-        elif expected in ("a number", "a whole number") and re.fullmatch(
-            r"[-+]?[0-9]+(\.[0-9]+)?", text
-        ):
-            fixes.append(f"--set {name}={text} (no quotes)")
+        text = value.strip().lower()
+        if expected == "true or false" and text in (*_ON, *_OFF):
+            fixes.append(f"--set {name}={str(text in _ON).lower()}")
+        elif expected in ("a number", "a whole number") and (found := _DECIMAL.fullmatch(text)):
+            decimal = "".join(found.groups())
+            fixes.append(f"--set {name}={decimal}")
     elif isinstance(value, float) and expected == "a whole number" and value.is_integer():
         fixes.append(f"--set {name}={int(value)}")
+    elif expected == "text" and isinstance(value, bool | int | float):
+        fixes.append(f"""--set '{name}="{shown(value)}"' if text is meant""")
+    elif value is None:
+        fixes.append(f"leave {name} out, or write --set {name}=VALUE")
     kind = "" if not isinstance(value, str) or shown(value) == "a text" else "the text "
     document.fault(
         "config.type",
@@ -190,11 +186,14 @@ def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
     if kind in limits:
         key, words = limits[kind]
         rule = f"must be {words} {context[key]}"
-        fixes = [f"--set {name}={context[key]}"] if key in ("ge", "le") else []
+        whole = isinstance(value, int) and isinstance(context[key], int)
+        bound = context[key] + {"gt": 1, "lt": -1}.get(key, 0) if whole else context[key]
+        fixes = [f"--set {name}={bound}"] if whole or key in ("ge", "le") else []
     elif kind in ("literal_error", "enum"):
         rule = f"must be {context.get('expected', 'one of the legal words')}"
         legal = re.findall(r"'([^']+)'", rule)
-        near = difflib.get_close_matches(str(value).lower(), legal, n=1, cutoff=0.3) or legal[:1]
+        meant = "off" if value is False and "off" in legal else str(value).lower()
+        near = difflib.get_close_matches(meant, legal, n=1, cutoff=0.3) or legal[:1]
         fixes = [f"--set {name}={near[0]}"] if near and "[" not in name else []
     elif kind in ("too_short", "too_long"):
         bound = context.get("min_length", context.get("max_length"))

@@ -1,10 +1,15 @@
-"""YAML text to plain values with line marks: the 1.1 rules of PyYAML, without their traps."""
+"""YAML text to plain values with line marks.
+
+A plain word means what YAML 1.2 says: `yes`, `no`, `on` and `off` are text, `1e-4` is a number. A number
+that YAML 1.1 reads differently (`010`, `1_000`, `1:30`, `0b11`) is refused, never taken as another one.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, cast
+from contextlib import suppress
+from typing import Any, ClassVar, cast
 
 import yaml
 
@@ -15,30 +20,61 @@ from solarwm.errors.types import SolarError
 MAX_DEPTH = 40
 MAX_VALUES = 20_000
 _LARGEST = 2**63
-_EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+")
-_AMBIGUOUS = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-9_]+)+(?:\.[0-9_]*)?)")
-"""Octal by a leading 0, and sexagesimal: numbers that YAML 1.1 and 1.2 read differently."""
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = frozenset({f"{_TAG}str", f"{_TAG}value"})
+_AMBIGUOUS = "!ambiguous"
+"""The tag of a plain number that readers of YAML take differently."""
+_WORDS: tuple[tuple[str, str, str], ...] = (
+    (f"{_TAG}null", r"~|null|Null|NULL|", "~nN\0"),
+    (f"{_TAG}bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    (f"{_TAG}int", r"[-+]?(?:0|[1-9][0-9]*|0x[0-9a-fA-F]+)", "-+0123456789"),
+    (
+        f"{_TAG}float",
+        r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+"
+        r"|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    (
+        _AMBIGUOUS,
+        r"[-+]?(?:0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|[1-9][0-9_]*(?::[0-5]?[0-9])*"
+        r"|[0-9][0-9_]*(?::[0-5]?[0-9])*\.[0-9_]*(?:[eE][-+]?[0-9]+)?"
+        r"|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?)",
+        "-+.0123456789",
+    ),
+    (
+        f"{_TAG}timestamp",
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt]|[ \t]+)[0-9]{1,2}"
+        r":[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::[0-9]{2})?))?",
+        "0123456789",
+    ),
+    (f"{_TAG}merge", "<<", "<"),
+)
+"""What plain words stand for, first match wins: tag, pattern, first characters."""
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):
-    """The C parser with exponent numbers such as `1e-4` resolved as floats."""
+    """The C parser with our meaning of plain words."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
-_Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
+for _tag, _pattern, _first in _WORDS:
+    _letters = [letter.replace("\0", "") for letter in _first]
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _letters)
 _SCALARS = yaml.constructor.SafeConstructor()
 
 
 class Reading:
     """What one text gave: values, marks, and the faults on the way."""
 
-    __slots__ = ("_count", "faults", "lines", "source", "values")
+    __slots__ = ("_base", "_count", "faults", "lines", "source", "values")
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, base: Path = ()) -> None:
         self.source = source
+        self._base = base
+        """Where the values stand in the config."""
         self.values: Any = None
         self.lines: dict[Path, tuple[int, int]] = {}
         self.faults: list[SolarError] = []
@@ -99,7 +135,7 @@ class Reading:
                     key_node,
                     path,
                     "a key is not text",
-                    why="YAML reads words such as on, yes, no and numbers as other types",
+                    why="YAML reads numbers, dates, true, false and null as other types",
                     fixes=["put the key in quotes"],
                 )
                 continue
@@ -110,7 +146,7 @@ class Reading:
                     "config.duplicate-key",
                     key_node,
                     here,
-                    f"{dotted(here)} is written twice",
+                    f"{self._name(here)} is written twice",
                     why=f"it already stands in line {first[key]}",
                     fixes=["keep one of the two"],
                 )
@@ -145,20 +181,16 @@ class Reading:
                 return None
             if tag == f"{_TAG}bool":
                 return _SCALARS.construct_yaml_bool(node)
-            if tag in (f"{_TAG}int", f"{_TAG}float") and _AMBIGUOUS.fullmatch(text):
-                self._fault(
-                    "config.value",
-                    node,
-                    path,
-                    f"{dotted(path)} is a number that readers of YAML take differently",
-                    why="a leading 0 means octal to some, and 1:30 is 90 to some",
-                    fixes=["write a plain decimal number", "put it in quotes if text is meant"],
-                )
-                return 0
+            if tag == f"{_TAG}merge":
+                return self._text(node, path, text)
+            if tag == _AMBIGUOUS:
+                return self._ambiguous(node, path, text)
             if tag == f"{_TAG}int":
                 number = _SCALARS.construct_yaml_int(node)
                 if abs(number) >= _LARGEST:
-                    self._fault("config.value", node, path, f"{dotted(path)} is too large a number")
+                    self._fault(
+                        "config.value", node, path, f"{self._name(path)} is too large a number"
+                    )
                     return 0
                 return number
             if tag == f"{_TAG}float":
@@ -168,21 +200,47 @@ class Reading:
                         "config.value",
                         node,
                         path,
-                        f"{dotted(path)} is not a finite number",
+                        f"{self._name(path)} is not a finite number",
                         why="NaN and infinity have no JSON form and no meaning in a config",
                     )
                     return 0.0
                 return value
         except (ValueError, KeyError, OverflowError):
             kind = tag.removeprefix(_TAG)
-            self._fault("config.value", node, path, f"{dotted(path)} cannot be read as {kind}")
+            self._fault("config.value", node, path, f"{self._name(path)} cannot be read as {kind}")
             return None
         return self._refuse(node, path)
+
+    def _ambiguous(self, node: Any, path: Path, text: str) -> int:
+        value: Any = None
+        with suppress(ValueError):
+            value = (
+                _SCALARS.construct_yaml_float(node)
+                if "." in text or "e" in text.lower()
+                else (_SCALARS.construct_yaml_int(node))
+            )
+        read = f"some readers of YAML take it as {value}, others as " if value is not None else ""
+        other = int(text) if re.fullmatch(r"[-+]?[0-9]+", text) else "text"
+        self._fault(
+            "config.value",
+            node,
+            path,
+            f"{self._name(path)} is a number that readers of YAML take differently",
+            why=f"{read}{other}" if read else "",
+            fixes=["write a plain decimal number", "put it in quotes if text is meant"],
+        )
+        return 0
+
+    def _name(self, path: Path) -> str:
+        return dotted((*self._base, *path)) or "the config"
 
     def _text(self, node: Any, path: Path, text: str) -> str:
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
             self._fault(
-                "config.value", node, path, f"{dotted(path)} holds a character no file can carry"
+                "config.value",
+                node,
+                path,
+                f"{self._name(path)} holds a character no file can carry",
             )
             return ""
         return text
@@ -195,7 +253,7 @@ class Reading:
             "config.type",
             node,
             path,
-            f"{dotted(path) or 'the config'} is {what}; a config holds text, numbers, booleans, null, "
+            f"{self._name(path)} is {what}; a config holds text, numbers, booleans, null, "
             "lists and mappings",
             fixes=["put the value in quotes if text is meant"],
         )
@@ -217,7 +275,7 @@ class Reading:
                 where=self._place(node),
                 why=why,
                 fixes=fixes or (),
-                context={"path": dotted(path)},
+                context={"path": dotted((*self._base, *path))},
             )
         )
 

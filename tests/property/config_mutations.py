@@ -358,12 +358,6 @@ def geometry(case: Case, rng: random.Random) -> None:
     case.bad("config.geometry", "config.binding-value", key="data.pixel_frames")
 
 
-def odd_key(case: Case, rng: random.Random) -> None:
-    key = rng.choice(["1", "on", "null", "2.5", "[a, b]"])
-    case.text = f"metadata: {{{key}: x}}\n" + dump(case.values)
-    case.bad("config.syntax", key="metadata")
-
-
 def bad_set(case: Case, rng: random.Random) -> None:
     case.sets.append(
         rng.choice(
@@ -423,6 +417,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     reorder, comment, as_json, exponent, alias, family_spelling, metadata, output_dir, expanded,
     anchor, zero, unknown_key, typo, wrong_type, out_of_range, duplicate, removed, secret,
     secret_url, strange_value, bomb, deep, cycle, huge, not_text, unset, no_group, no_heads, batch,
-    both_names, misplaced, geometry, odd_key, bad_set, relative, code_by_name, no_route, no_family,
+    both_names, misplaced, geometry, bad_set, relative, code_by_name, no_route, no_family,
     torn, noise,
 )  # fmt: skip

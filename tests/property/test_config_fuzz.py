@@ -18,9 +18,11 @@ from solarwm.errors.catalog import CATALOG
 from solarwm.errors.render import render_json, render_text
 from solarwm.errors.types import FaultList, SolarError
 from tests.property.config_mutations import MARKER, MUTATIONS, Case, dump
+from tests.property.yaml_mutations import YAML_MUTATIONS
 
 CASES = int(os.environ.get("SOLARWM_FUZZ_CASES", "1000"))
 SEED = int(os.environ.get("SOLARWM_FUZZ_SEED", "20"))
+EVERY = (*MUTATIONS, *YAML_MUTATIONS)
 EXAMPLES = Path(__file__).parents[2] / "configs" / "examples"
 SOURCES = (
     "wan22_ti2v_5b/train_stage0p5_fm_81f",
@@ -45,7 +47,7 @@ def sources() -> dict[str, tuple[dict[str, Any], str]]:
 
 def build(number: int, sources: dict[str, tuple[dict[str, Any], str]]) -> Case:
     rng = random.Random(SEED * 1_000_003 + number)
-    mutation = MUTATIONS[number % len(MUTATIONS)]
+    mutation = EVERY[number % len(EVERY)]
     source = rng.choice(SOURCES)
     case = Case(source=source, values=copy.deepcopy(sources[source][0]), kind=mutation.__name__)
     mutation(case, rng)
@@ -106,4 +108,4 @@ def test_every_mutated_config_ends_as_its_mutator_expects(
 
 
 def test_every_mutation_is_tried_in_the_normal_suite() -> None:
-    assert 4 * len(MUTATIONS) <= CASES
+    assert 4 * len(EVERY) <= CASES

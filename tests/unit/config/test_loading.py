@@ -31,11 +31,17 @@ def read(text: str) -> Reading:
         ("1.0e5", 100000.0),
         (".5e3", 500.0),
         ("-2e-6", -2e-6),
-        ("1_0e1", 100.0),
+        ("00.5", 0.5),
         ("3", 3),
         ("3.0", 3.0),
         ("0x10", 16),
-        ("yes", True),
+        ("TRUE", True),
+        ("yes", "yes"),
+        ("off", "off"),
+        ("<<", "<<"),
+        ("08", "08"),
+        ("0o17", "0o17"),
+        ("1_0e1", "1_0e1"),
         ("null", None),
         ("~", None),
         ('"1e-4"', "1e-4"),
@@ -49,11 +55,27 @@ def test_scalars_are_read_as_numbers_where_a_person_means_numbers(text: str, val
     assert type(found) is type(value)
 
 
-@pytest.mark.parametrize("text", ["010", "-010", "0_7", "1:30", "12:30:45", "1:30.5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "010",
+        "-010",
+        "0_7",
+        "1:30",
+        "12:30:45",
+        "1:30.5",
+        "1_000",
+        "2024_01",
+        "1_0.5",
+        "0b11",
+        "0x1_0",
+    ],
+)
 def test_numbers_that_yaml_versions_read_differently_are_refused(text: str) -> None:
     (fault,) = read(f"n: 1\na: {text}").faults
     assert (fault.code, fault.where) == ("config.value", "run.yaml:2:4")
     assert len(fault.fixes) == 2
+    assert "some readers of YAML take it as" in fault.why
     assert read(f"a: '{text}'").values["a"] == text
 
 
