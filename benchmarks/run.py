@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import checkpoint, command_line, step
+from benchmarks import checkpoint, command_line, forcing, rollout, step
 from benchmarks.ratio import record, table
 
 
@@ -18,7 +18,11 @@ def main() -> None:
     """Measure, print the table, keep the raw rounds under reports/bench/."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three rounds, small sizes first")
-    parser.add_argument("--only", choices=["command-line", "step", "checkpoint"], help="one part")
+    parser.add_argument(
+        "--only",
+        choices=["command-line", "step", "forcing", "rollout", "checkpoint"],
+        help="one part",
+    )
     options = parser.parse_args()
     rounds = 3 if options.quick else 9
     rows = []
@@ -26,6 +30,10 @@ def main() -> None:
         rows += command_line.rows(rounds=rounds)
     if options.only in (None, "step"):
         rows += step.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "forcing"):
+        rows += forcing.rows(rounds=rounds)
+    if options.only in (None, "rollout"):
+        rows += rollout.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "checkpoint"):
         rows += checkpoint.rows(rounds=rounds, quick=options.quick)
     print(table(rows))

@@ -10,6 +10,7 @@ in a buffer, S tokens of a frame, D width of all heads.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,6 +88,7 @@ class ChunkCache:
         self._viewmats_BP44: Tensor | None = None
         self._intrinsics_BP33: Tensor | None = None
         self._ready: tuple[object, ...] | None = None
+        self._remembered: tuple[int, Tensor | None, Any] | None = None
         self._text: Tensor | None = None
         self._text_memory: list[tuple[Tensor, Tensor]] = []
 
@@ -135,6 +137,7 @@ class ChunkCache:
         """Forget every committed frame and the text; the buffers stay."""
         self.position = 0
         self._ready = None
+        self._remembered = None
         self._text = None
         self._text_memory = []
 
@@ -193,11 +196,22 @@ class ChunkCache:
             self._viewmats_BP44[:, self.place(frame)] = viewmats_BF44[:, index].float()
             self._intrinsics_BP33[:, self.place(frame)] = intrinsics_BF33[:, index].float()
 
-    def cameras(self, count: int) -> tuple[Tensor, Tensor] | None:
-        """Viewmats and intrinsics of the first `count` places, or None without cameras."""
-        if self._viewmats_BP44 is None or self._intrinsics_BP33 is None:
-            return None
+    def cameras(self, count: int) -> tuple[Tensor, Tensor]:
+        """Viewmats and intrinsics of the first `count` places; some must have been seen."""
+        assert self._viewmats_BP44 is not None
+        assert self._intrinsics_BP33 is not None
         return self._viewmats_BP44[:, :count], self._intrinsics_BP33[:, :count]
+
+    def remember(self, viewmats_BF44: Tensor | None, window: Any) -> None:
+        """Keep what was computed for the next chunk under these very viewmats."""
+        self._remembered = (self.position, viewmats_BF44, window)
+
+    def recall(self, viewmats_BF44: Tensor | None) -> Any:
+        """What was kept for this position and these very viewmats, else None."""
+        if self._remembered is None:
+            return None
+        position, seen, window = self._remembered
+        return window if position == self.position and seen is viewmats_BF44 else None
 
     def is_ready(self, key: tuple[object, ...]) -> bool:
         """Whether kept frames were last made ready under the same positions and cameras."""

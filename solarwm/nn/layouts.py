@@ -104,25 +104,34 @@ class ForcedLayout:
         """The noisy half."""
         return self.noisy_frames
 
+    def seen(self, projected: Projected) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of this forward as attention takes them, [B,L,H,W]."""
+        return _seen(projected, self.rotation_LP, self.camera)
+
+    def unseen(self, out_BLHW: Tensor, *, last: bool) -> Tensor:
+        """[B,L,D] with the camera undone; in the last layer `out` is the noisy half."""
+        camera = self.camera
+        if camera is not None and last:
+            camera = camera.frames(camera.num_frames - self.noisy_frames, camera.num_frames)
+        return _unseen(out_BLHW, camera)
+
     def attend(self, layer: int, last: bool, projected: Projected) -> Tensor:
         """Attention output of both halves, in the last layer of the noisy half."""
-        query, key, value = _seen(projected, self.rotation_LP, self.camera)
-        camera, pairs = self.camera, self.pairs
-        keys, values = [key], [value]
+        query, key, value = self.seen(projected)
+        pairs, keys, values = self.pairs, [key], [value]
         if self.joint:
             half = key.shape[1] // 2
             self.context.keep(layer, key[:, :half], value[:, :half])
             if last:
                 query = query[:, half:]
                 pairs = pairs[len(pairs) // 2 :]
-                camera = camera.frames(self.noisy_frames, 2 * self.noisy_frames) if camera else None
         else:
             keys = [self.context.keys[layer], key]
             values = [self.context.values[layer], value]
         out = attend_chunks(
             query, keys, values, pairs, chunk_tokens=self.chunk_tokens, flex=self.flex
         )
-        return _unseen(out, camera)
+        return self.unseen(out, last=last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,18 +166,20 @@ class CachedLayout:
         here = self.rotation_LP[begin:end]
         mine = camera.frames(place, place + frames) if camera else None
         buffers = cache.layer(layer, p.key, camera=camera is not None)
-        raw_key = rms_norm(p.key, p.key_weight, p.eps)
         if self.commit:
+            raw_key = rms_norm(p.key, p.key_weight, p.eps)
             buffers.raw_key[:, begin:end] = raw_key
             buffers.raw_value[:, begin:end] = p.value
+            key = turned(raw_key, here)
+        else:
+            key = norm_rotate(p.key, p.key_weight, p.eps, here)
         if self.refresh:
-            key = turned(buffers.raw_key[:, :used], self.rotation_LP)
-            buffers.ready_key[:, :used] = _key_seen(p.heads(key), camera).flatten(2)
+            kept = p.heads(turned(buffers.raw_key[:, :used], self.rotation_LP))
+            buffers.ready_key[:, :used] = _key_seen(kept, camera).flatten(2)
             if camera is not None:
                 value = transform(p.heads(buffers.raw_value[:, :used]), camera.key_BFGG)
                 buffers.ready_value[:, :used] = value.flatten(2)
-        key = _key_seen(p.heads(turned(raw_key, here)), mine)
-        buffers.ready_key[:, begin:end] = key.flatten(2)
+        buffers.ready_key[:, begin:end] = _key_seen(p.heads(key), mine).flatten(2)
         buffers.ready_value[:, begin:end] = _key_seen(p.heads(p.value), mine).flatten(2)
         if self.commit and last:
             return None
@@ -259,36 +270,54 @@ def cached_layout(
         raise ValueError(
             f"a rollout goes chunk by chunk of {cache.window.chunk_frames} latent frames, not {frames}"
         )
-    slots = cache.slots()
-    coming = cache.next_frames()
-    by_place = {cache.place(frame): slot for frame, slot in slots.items()}
-    used = max(by_place) + 1
-    # A place inside that holds no visible frame is this chunk's own; all others are visible.
-    positions = tuple(by_place[place] for place in range(used))
-    camera = None
-    base = cache.base_frame()
-    if cameras is not None:
-        cache.see(coming, *cameras)
-        track = cache.cameras(used)
-        assert track is not None
-        view, intrinsics = track
-        if rebase:
-            view = rebased(view, view[:, cache.place(base)])
-        camera = camera_matrices(view, intrinsics)
-    shifts = {slot - frame for frame, slot in slots.items()}
-    key = (tuple(sorted(shifts)), base if rebase and cameras is not None else 0)
+    view = cameras[0] if cameras else None
+    window = cache.recall(view)
+    if window is None:
+        window = _window(cache, grid, head_dim, device, cameras, rebase=rebase)
+        cache.remember(view, window)
+    rotation, camera, key = window
     refresh = bool(cache.visible_frames) and not cache.is_ready(key)
     cache.made_ready(None)
     return CachedLayout(
         cache=cache,
         frame_tokens=height * width,
-        rotation_LP=cached_table(positions, height, width, head_dim, device),
+        rotation_LP=rotation,
         camera=camera,
         key=key,
         refresh=refresh,
         commit=commit,
         text_memory=cache.text_memory(text_BTD),
     )
+
+
+Window = tuple[Tensor, CameraMatrices | None, tuple[object, ...]]
+"""Rotations and cameras of the first places of a cache, and what names them."""
+
+
+def _window(
+    cache: ChunkCache,
+    grid: tuple[int, int, int],
+    head_dim: int,
+    device: torch.device,
+    cameras: tuple[Tensor, Tensor] | None,
+    *,
+    rebase: bool,
+) -> Window:
+    slots = cache.slots()
+    by_place = {cache.place(frame): slot for frame, slot in slots.items()}
+    used = max(by_place) + 1
+    # A place inside that holds no visible frame is this chunk's own; all others are visible.
+    positions = tuple(by_place[place] for place in range(used))
+    camera, base = None, cache.base_frame()
+    if cameras is not None:
+        cache.see(cache.next_frames(), *cameras)
+        view, intrinsics = cache.cameras(used)
+        if rebase:
+            view = rebased(view, view[:, cache.place(base)])
+        camera = camera_matrices(view, intrinsics)
+    shifts = {slot - frame for frame, slot in slots.items()}
+    key = (tuple(sorted(shifts)), base if rebase and cameras is not None else 0)
+    return cached_table(positions, *grid[1:], head_dim, device), camera, key
 
 
 def history_layout(
