@@ -36,6 +36,7 @@ def _expand(document: Document, value: Any, path: Path, environ: Mapping[str, st
                 path,
                 f"{dotted(path)} takes in ${{{name}}}, which names a secret",
                 why="the resolved config is written into the run directory",
+                fixes=["leave the key out: programs read that variable themselves"],
             )
             return ""
         if name not in environ:

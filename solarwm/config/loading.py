@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from solarwm.config.document import Document
+from solarwm.config.document import Document, dotted
 from solarwm.config.plain import is_list, is_mapping
 from solarwm.errors.types import SolarError
 from solarwm.storage.digests import blake2s_hex, canonical_json
@@ -94,7 +94,12 @@ def _json(path: Path, text: str) -> Document:
 
     def constant(_: str) -> float:
         faults.append(
-            SolarError("config.value", "NaN or infinity is not a config value", where=str(path))
+            SolarError(
+                "config.value",
+                "NaN or infinity is not a config value",
+                where=str(path),
+                fixes=["write a finite number, or null where the field takes it"],
+            )
         )
         return 0.0
 
@@ -135,13 +140,28 @@ def _check_json(document: Document, value: Any, path: tuple[str | int, ...]) -> 
     elif isinstance(value, bool) or value is None:
         return
     elif isinstance(value, int) and abs(value) >= 2**63:
-        document.fault("config.value", path, "the number is too large")
+        document.fault(
+            "config.value",
+            path,
+            f"{dotted(path)} is too large a number",
+            fixes=["write a number below 2**63"],
+        )
     elif isinstance(value, float) and not math.isfinite(value):
-        document.fault("config.value", path, "the number is not finite")
+        document.fault(
+            "config.value",
+            path,
+            f"{dotted(path)} is not a finite number",
+            fixes=["write a finite number, or null where the field takes it"],
+        )
     elif isinstance(value, str) and (
         "\0" in value or any("\ud800" <= c <= "\udfff" for c in value)
     ):
-        document.fault("config.value", path, "the text holds a character no file can carry")
+        document.fault(
+            "config.value",
+            path,
+            f"{dotted(path)} holds a character no file can carry",
+            fixes=["remove NUL and lone surrogates from the text"],
+        )
 
 
 def locate(document: Document, path: Path, data: bytes) -> None:
@@ -198,5 +218,9 @@ def _unwrap(document: Document) -> Document:
 
 def _unreadable(path: Path, why: str) -> SolarError:
     return SolarError(
-        "config.file", f"the config {path.name} cannot be read", where=str(path), why=why
+        "config.file",
+        f"the config {path.name} cannot be read",
+        where=str(path),
+        why=why,
+        fixes=["solarwm config copy NAME DIRECTORY writes a good one", "solarwm config list"],
     )

@@ -140,6 +140,7 @@ def _file(document: Document, path: Path, name: str, origin: str) -> str | None:
             f"the file for {dotted(path)} cannot be read",
             where=origin,
             why=reason or "bad path",
+            fixes=[f"--set-file {dotted(path)}=PATH of a text file"],
         )
         return None
     return text.removesuffix("\n").removesuffix("\r")

@@ -182,6 +182,7 @@ def _profile(document: Document, spec: BackboneSpec) -> Profile:
         ("model", "profile"),
         f"model.profile must be one of {', '.join(spec.profiles)}, not {shown(name)}",
         why=f"these are the sizes of {spec.title}",
+        fixes=[f"--set model.profile={known}" for known in spec.profiles],
     )
     document.values["model"]["profile"] = "released"
     return spec.profiles["released"]

@@ -117,9 +117,20 @@ def _family(document: Document) -> str | None:
     path = ("model", "family")
     legal = ", ".join(ROOMS)
     if "family" not in model:
-        document.fault("config.missing-key", path, f"model.family is missing; one of {legal}")
+        document.fault(
+            "config.missing-key",
+            path,
+            f"model.family is missing; one of {legal}",
+            fixes=[f"--set model.family={name}" for name in ROOMS][:3],
+        )
     elif not isinstance(spelling, str):
-        document.fault("config.type", path, f"model.family must be text, not {shown(spelling)}")
+        document.fault(
+            "config.type",
+            path,
+            f"model.family must be text, not {shown(spelling)}",
+            why=f"known families: {legal}",
+            fixes=[f"--set model.family={name}" for name in ROOMS][:3],
+        )
     else:
         import difflib
 
@@ -129,7 +140,7 @@ def _family(document: Document) -> str | None:
             path,
             f"model.family {shown(spelling)} is unknown",
             why=f"known families: {legal}",
-            fixes=[f"--set model.family={close[0]}"] if close else (),
+            fixes=[f"--set model.family={name}" for name in close or ROOMS][:3],
         )
     return None
 
@@ -156,7 +167,12 @@ def _ask(document: Document, family: str) -> Ask | None:
         if value is not None and not isinstance(value, str):
             wrong = True
             path = ("train", name)
-            document.fault("config.type", path, f"{dotted(path)} must be text, not {shown(value)}")
+            document.fault(
+                "config.type",
+                path,
+                f"{dotted(path)} must be text, not {shown(value)}",
+                fixes=["solarwm config routes lists what runs"],
+            )
         if value is None and name != "objective_variant":
             wrong = True
             document.fault(

@@ -214,7 +214,12 @@ def _wrong_value(document: Document, path: Path, errors: list[Any]) -> None:
 def _missing(document: Document, values: dict[str, Any], path: Path) -> None:
     name = dotted(path)
     if is_list(get(values, *path)):
-        document.fault("config.value", path, f"{name} has too few items")
+        document.fault(
+            "config.value",
+            path,
+            f"{name} has too few items",
+            fixes=[f"docs/reference/config.md tells how many {name} takes"],
+        )
         return
     parent = path[:-1]
     where = document.place(parent) if parent else None

@@ -165,6 +165,7 @@ class Reading:
                         value_node,
                         path,
                         "<< takes a mapping or a list of mappings",
+                        fixes=["write <<: *NAME, where &NAME marks a mapping"],
                     )
                     continue
                 inner = self._value(source, path)
@@ -189,7 +190,11 @@ class Reading:
                 number = _SCALARS.construct_yaml_int(node)
                 if abs(number) >= _LARGEST:
                     self._fault(
-                        "config.value", node, path, f"{self._name(path)} is too large a number"
+                        "config.value",
+                        node,
+                        path,
+                        f"{self._name(path)} is too large a number",
+                        fixes=["write a number below 2**63"],
                     )
                     return 0
                 return number
@@ -202,12 +207,19 @@ class Reading:
                         path,
                         f"{self._name(path)} is not a finite number",
                         why="NaN and infinity have no JSON form and no meaning in a config",
+                        fixes=["write a finite number, or null where the field takes it"],
                     )
                     return 0.0
                 return value
         except (ValueError, KeyError, OverflowError):
             kind = tag.removeprefix(_TAG)
-            self._fault("config.value", node, path, f"{self._name(path)} cannot be read as {kind}")
+            self._fault(
+                "config.value",
+                node,
+                path,
+                f"{self._name(path)} cannot be read as {kind}",
+                fixes=["put it in quotes if text is meant"],
+            )
             return None
         return self._refuse(node, path)
 
@@ -241,6 +253,7 @@ class Reading:
                 node,
                 path,
                 f"{self._name(path)} holds a character no file can carry",
+                fixes=["remove NUL and lone surrogates from the text"],
             )
             return ""
         return text

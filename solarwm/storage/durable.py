@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import uuid
 from collections.abc import Generator
 from pathlib import Path
@@ -22,9 +23,34 @@ _CODES: dict[int, tuple[str, str, str]] = {
     errno.EROFS: ("disk.read-only", "it accepts no writes", "Choose a directory on another disk."),
     errno.EACCES: ("disk.denied", "permission was denied", "Get write access or use another path."),
     errno.EPERM: ("disk.denied", "it is not permitted", "Use another path, or change its owner."),
+    errno.ENOENT: ("disk.failed", "a directory on the way is not there", "Make it: mkdir -p."),
+    errno.ENOTDIR: ("disk.failed", "a part of the path is a file", "Use a path below directories."),
+    errno.EISDIR: ("disk.failed", "a directory has that name", "Choose another file name."),
+    errno.ENAMETOOLONG: ("disk.failed", "the name is too long", "Choose a shorter path."),
+    errno.ELOOP: ("disk.failed", "symbolic links lead in a circle", "Mend the links."),
+    errno.EMFILE: ("disk.failed", "too many files are open", "Raise the limit (ulimit -n)."),
+    errno.ENFILE: ("disk.failed", "too many files are open here", "Close other programs."),
+    errno.ESTALE: ("disk.failed", "the network directory is gone", "Mount it again."),
+    errno.ETIMEDOUT: (
+        "disk.failed",
+        "the storage did not answer",
+        "Look at its mount and network.",
+    ),
 }
-_NOTHING_KNOWN = ("disk.failed", "the operating system refused", "Check the path and its disk.")
+_NOTHING_KNOWN = (
+    "disk.failed",
+    "the operating system refused",
+    "Try the same by hand: touch a file there, then look at the mount (df) and the limits (ulimit -a).",
+)
 _NO_LINKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.EMLINK})
+
+
+def _free(path: Path) -> str:
+    """`; 12.5 MiB are free in DIRECTORY`, or nothing where that cannot be told."""
+    for directory in path.absolute().parents:
+        with contextlib.suppress(OSError):
+            return f"; {shutil.disk_usage(directory).free / 2**20:,.1f} MiB are free in {directory}"
+    return ""
 
 
 @contextlib.contextmanager
@@ -47,6 +73,8 @@ def storage_fault(fault: OSError, path: Path) -> SolarError:
     code, why, fix = _CODES.get(fault.errno or 0, _NOTHING_KNOWN)
     place = os.fsdecode(fault.filename) if isinstance(fault.filename, str | bytes) else str(path)
     said = f"{why} ({errno.errorcode.get(fault.errno or 0, 'error')}: {fault.strerror or fault})"
+    if code == "disk.full":
+        said += _free(Path(place))
     return SolarError(
         code,
         f"cannot write {path.name or path}",

@@ -49,6 +49,26 @@ def test_every_place_that_raises_gives_a_fix_or_its_kind_has_one() -> None:
     assert bare == []
 
 
+def test_every_code_of_the_catalogue_has_a_remedy_in_words_of_its_own() -> None:
+    kinds = {code for code in CATALOG if code not in _BY_CODE}
+    assert sorted(code for code in CATALOG if not remedy(code)) == []
+    # The word for a whole kind must be enough for few.
+    assert sorted(code for code in kinds if _BY_KIND.get(code.partition(".")[0]) is None) == []
+    assert len(kinds) < len(CATALOG) // 4
+
+
+def test_every_place_of_the_config_desk_gives_a_fix_of_its_own() -> None:
+    said_elsewhere = {"config.syntax", "config.too-complex"}
+    bare = [
+        place
+        for place, node in _calls()
+        if place.startswith("config/")
+        and not any(word.arg == "fixes" for word in node.keywords)
+        and not set(_codes(node.args[0])) & said_elsewhere
+    ]
+    assert bare == []
+
+
 def test_remedies_are_for_codes_and_kinds_that_exist() -> None:
     assert set(_BY_CODE) <= set(CATALOG)
     assert set(_BY_KIND) <= {code.partition(".")[0] for code in CATALOG}
@@ -61,7 +81,8 @@ def test_commands_named_in_texts_of_the_package_exist() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named |= set(
                     re.findall(
-                        r"solarwm ((?:config|data|run|checkpoint|environment) [a-z][a-z-]+)", node.value
+                        r"solarwm ((?:config|data|run|checkpoint|environment) [a-z][a-z-]+)",
+                        node.value,
                     )
                 )
     known = _commands()
