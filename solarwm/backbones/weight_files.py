@@ -1,0 +1,326 @@
+"""Files of named tensors: opened safely, read one tensor at a time, matched to a module key by key.
+
+A file names its tensors as published, as diffusers does or as we do; whatever the names, every
+tensor is used exactly once, or the load fails and says which were not.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from solarwm.errors.types import FaultList, SolarError
+
+PREFIX = "model."
+STATE_KEYS = {"live": "generator", "ema": "generator_ema"}
+
+
+def fill(
+    module: nn.Module,
+    path: Path,
+    source: TensorSource,
+    rename: Callable[[str], str | None],
+    *,
+    may_miss: tuple[str, ...] = (),
+    may_drop: tuple[str, ...] = (),
+) -> Filled:
+    """Copy every tensor of `source` into the parameter that `rename` names, in its dtype.
+
+    `rename` gets names without the `model.` prefix. `may_miss` are parameters the file may lack,
+    all of them or none; `may_drop` are names it may have beyond the module's. A meta parameter is
+    replaced. Raises `SolarError` `weights.*` (exit 3).
+    """
+    names = source.names()
+    if not names:
+        raise SolarError("weights.empty", f"{path.name} holds no tensors", where=str(path))
+    stripped = shared_prefix(names, path)
+    targets = dict(module.named_parameters())
+    aliases = _aliases(module, targets)
+    mapping: dict[str, str] = {}
+    unexpected, dropped = [], []
+    for name in names:
+        ours = rename(name.removeprefix(stripped))
+        ours = aliases.get(ours or "", ours)
+        if ours in targets and ours in mapping.values():
+            dropped.append(name)
+        elif ours in targets:
+            mapping[name] = ours
+        elif ours in may_drop:
+            dropped.append(name)
+        else:
+            unexpected.append(name)
+    missing = sorted(set(targets) - set(mapping.values()))
+    absent = bool(may_miss) and missing == sorted(may_miss)
+    _refuse(path, [] if absent else missing, unexpected, source.shapes(), mapping, targets)
+    with torch.no_grad():
+        for name, value in source.tensors(mapping):
+            _finite(path, name, value)
+            assign(module, mapping[name], value)
+    return Filled(
+        loaded=len(mapping),
+        expected=len(targets),
+        missing=tuple(missing),
+        dropped=tuple(dropped),
+        stripped_prefix=stripped,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """What `fill` did."""
+
+    loaded: int
+    expected: int
+    missing: tuple[str, ...]
+    """Allowed gaps; the caller fills them."""
+    dropped: tuple[str, ...]
+    """Allowed surplus, and second names of tied parameters."""
+    stripped_prefix: str
+
+
+def _aliases(module: nn.Module, targets: Mapping[str, nn.Parameter]) -> dict[str, str]:
+    """Second names of tied parameters to their first."""
+    first = {id(parameter): name for name, parameter in targets.items()}
+    every = module.named_parameters(remove_duplicate=False)
+    return {name: first[id(parameter)] for name, parameter in every if name not in targets}
+
+
+def _finite(path: Path, name: str, value: Tensor) -> None:
+    if value.is_floating_point() and not torch.isfinite(value).all():
+        bad = int((~torch.isfinite(value)).sum())
+        raise SolarError(
+            "weights.nonfinite",
+            f"{name} of {path.name} holds {bad} numbers that are not finite",
+            where=str(path),
+            why=f"Expected {value.numel()} finite numbers, found {value.numel() - bad}.",
+            fixes=["Load an earlier checkpoint: these weights were saved after a run diverged."],
+            context={"tensor": name, "nonfinite": bad},
+        )
+
+
+@torch.no_grad()
+def assign(module: nn.Module, name: str, value: Tensor) -> None:
+    """Copy `value` into the parameter `name`; a meta parameter becomes a copy of it."""
+    parameter = module.get_parameter(name)
+    if not parameter.is_meta:
+        parameter.copy_(value)
+        return
+    owner, _, leaf = name.rpartition(".")
+    fresh = nn.Parameter(value.to(parameter.dtype, copy=True), requires_grad=parameter.requires_grad)
+    setattr(module.get_submodule(owner), leaf, fresh)
+
+
+def shared_prefix(names: list[str], path: Path) -> str:
+    """`model.` when every name has it, nothing when none has; a mix is refused."""
+    prefixed = [name for name in names if name.startswith(PREFIX)]
+    if not prefixed:
+        return ""
+    if len(prefixed) != len(names):
+        bare = next(name for name in names if not name.startswith(PREFIX))
+        raise SolarError(
+            "weights.mixed-prefix",
+            f"{path.name} names some tensors `{PREFIX}...` and some without",
+            where=str(path),
+            why=f"{len(prefixed)} of {len(names)} names have the prefix; {bare} has not.",
+        )
+    return PREFIX
+
+
+def _refuse(
+    path: Path,
+    missing: list[str],
+    unexpected: list[str],
+    shapes: Mapping[str, tuple[int, ...]],
+    mapping: Mapping[str, str],
+    targets: Mapping[str, nn.Parameter],
+) -> None:
+    faults: list[SolarError] = []
+    where = str(path)
+    if not mapping:
+        faults.append(
+            SolarError(
+                "weights.no-match",
+                f"none of the {len(shapes)} tensors of {path.name} belongs to this model",
+                where=where,
+                why=f"The file has {_some(sorted(shapes))}; "
+                f"the model wants {_some(sorted(targets))}.",
+            )
+        )
+        raise faults[0]
+    if missing:
+        faults.append(
+            SolarError(
+                "weights.missing-tensors",
+                f"{len(missing)} of {len(targets)} tensors are not in {path.name}",
+                where=where,
+                why=f"Missing: {_some(missing)}.",
+                context={"missing": missing},
+            )
+        )
+    if unexpected:
+        faults.append(
+            SolarError(
+                "weights.unexpected-tensors",
+                f"{len(unexpected)} tensors of {path.name} belong to no part of this model",
+                where=where,
+                why=f"Unexpected: {_some(unexpected)}.",
+                context={"unexpected": unexpected},
+            )
+        )
+    wrong = [
+        f"{name} is {list(shapes[name])}, the model has {list(targets[ours].shape)}"
+        for name, ours in mapping.items()
+        if shapes[name] != tuple(targets[ours].shape)
+    ]
+    if wrong:
+        faults.append(
+            SolarError(
+                "weights.shape",
+                f"{len(wrong)} tensors of {path.name} have another shape than the model's",
+                where=where,
+                why="; ".join(wrong[:3]) + ("; ..." if len(wrong) > 3 else "."),
+                fixes=["Check that model.profile is the size these weights were made for."],
+                context={"wrong": wrong},
+            )
+        )
+    if faults:
+        raise FaultList(faults) if len(faults) > 1 else faults[0]
+
+
+def _some(names: list[str], limit: int = 3) -> str:
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest
+
+
+class TensorSource:
+    """Named tensors of one or several files, read one at a time where the format allows it."""
+
+    def __init__(
+        self, files: Mapping[str, Path] | None, state: Mapping[str, Tensor] | None
+    ) -> None:
+        self._files = files
+        self._state = state
+
+    @classmethod
+    def open(cls, path: Path, weights: str) -> TensorSource:
+        """A safetensors file or directory, or a torch file read with `weights_only`."""
+        if path.is_dir():
+            files = sorted(path.glob("*.safetensors"))
+            if files:
+                return cls(_names_of(files), None)
+            path = path / "model.pt"
+        if not path.is_file():
+            raise SolarError(
+                "weights.missing",
+                f"there are no weights at {path}",
+                where=str(path),
+                why="Neither *.safetensors nor model.pt is there.",
+            )
+        if path.suffix == ".safetensors":
+            return cls(_names_of([path]), None)
+        return cls(None, _torch_state(path, weights))
+
+    def names(self) -> list[str]:
+        """All tensor names."""
+        return list(self._files if self._files is not None else self._state or {})
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every tensor, without reading the data of safetensors files."""
+        if self._files is None:
+            return {name: tuple(value.shape) for name, value in (self._state or {}).items()}
+        result = {}
+        for path, names in self._by_file().items():
+            with _opened(path) as handle:
+                for name in names:
+                    result[name] = tuple(handle.get_slice(name).get_shape())
+        return result
+
+    def tensors(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+        """(name, tensor) of the wanted names."""
+        if self._files is None:
+            for name, value in (self._state or {}).items():
+                if name in wanted:
+                    yield name, value
+            return
+        for path, names in self._by_file().items():
+            with _opened(path) as handle:
+                for name in names:
+                    if name in wanted:
+                        yield name, handle.get_tensor(name)
+
+    def _by_file(self) -> dict[Path, list[str]]:
+        result: dict[Path, list[str]] = {}
+        for name, path in (self._files or {}).items():
+            result.setdefault(path, []).append(name)
+        return result
+
+
+def _names_of(files: list[Path]) -> dict[str, Path]:
+    names: dict[str, Path] = {}
+    for path in files:
+        with _opened(path) as handle:
+            for name in handle.keys():  # noqa: SIM118
+                if name in names:
+                    raise SolarError(
+                        "weights.duplicate",
+                        f"{name} is in {names[name].name} and in {path.name}",
+                        where=str(path),
+                        why="A directory of weights must hold every tensor once.",
+                    )
+                names[name] = path
+    return names
+
+
+def _opened(path: Path):  # type: ignore[no-untyped-def]
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(str(path), framework="pt", device="cpu")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def read_document(path: Path) -> Any:
+    """What a torch file holds, read with `weights_only`; tensors stay on disk where the format allows.
+
+    Raises `weights.unreadable` (exit 3) for a damaged file and for pickled objects.
+    """
+    try:
+        mapped = zipfile.is_zipfile(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _torch_state(path: Path, weights: str) -> dict[str, Tensor]:
+    document = read_document(path)
+    key = STATE_KEYS.get(weights)
+    if key is None:
+        raise ValueError(f"weights are live or ema, not {weights!r}")
+    if isinstance(document, dict) and any(name in document for name in STATE_KEYS.values()):
+        if key not in document:
+            raise SolarError(
+                "weights.role-missing",
+                f"{path.name} holds no {weights} weights ({key})",
+                where=str(path),
+                why=f"It holds {', '.join(sorted(map(str, document)))}.",
+            )
+        document = document[key]
+    if not isinstance(document, dict) or not all(isinstance(v, Tensor) for v in document.values()):
+        raise SolarError(
+            "weights.unreadable", f"{path.name} is no state dict of tensors", where=str(path)
+        )
+    return document
+
+
+def _unreadable(path: Path, error: Exception) -> SolarError:
+    first = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+    return SolarError(
+        "weights.unreadable", f"{path.name} cannot be read as weights", where=str(path), why=first
+    )
