@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from solarwm.errors.types import SolarError
 class ClipReport:
     """What one row offers: `frames` after re-timing to `clip_fps`; `dropped` is a fault code."""
 
+    row: int
+    """Counted from 1."""
     sample_id: str
     source_frames: int
     source_fps: float
@@ -57,32 +61,67 @@ def validate(
     root: Path,
     demands: Demands,
     *,
+    limit: int = 0,
+    jobs: int = 1,
     on_clip: Callable[[ClipReport], None] | None = None,
 ) -> ValidationReport:
-    """Look at every row of an index and at what it points to, without stopping at a fault.
+    """Look at the rows of an index and at what they point to, without stopping at a fault.
 
-    A fault of a shard as a whole is listed once. Raises SolarError only where the index itself
-    cannot be read on.
+    `limit` above 0 looks at that many rows; `jobs` processes share the shards between them, and the
+    report is the same for any number. A fault of a shard as a whole is listed once. Raises SolarError
+    only where the index itself cannot be read on.
     """
     report = ValidationReport(index=Path(index), root=Path(root))
-    seen: set[str] = set()
-    dead: dict[str, SolarError] = {}
+    faults: list[tuple[int, SolarError]] = []
 
     def note(fault: SolarError) -> None:
         report.num_rows += 1
-        report.faults.append(fault)
+        faults.append((report.num_rows, fault))
 
-    with ShardReader(root) as reader:
-        for ordinal, parsed in iterate_rows(index, on_fault=note):
-            report.num_rows += 1
-            row = typed_row(parsed, ordinal)
-            seen.add(row.shard)
-            clip = _look(reader, row, demands, report.faults, dead)
-            report.num_kept += not clip.dropped
-            if on_clip:
-                on_clip(clip)
-    report.num_shards = len(seen)
+    groups: dict[str, list[Row]] = {}
+    for ordinal, parsed in iterate_rows(index, on_fault=note):
+        if limit and report.num_rows >= limit:
+            break
+        report.num_rows += 1
+        row = typed_row(parsed, ordinal)
+        groups.setdefault(row.shard, []).append(row)
+    found = [pair for part in _looks(root, groups, demands, jobs) for pair in part]
+    for clip, fault in sorted(found, key=lambda pair: pair[0].row):
+        report.num_kept += not clip.dropped
+        faults += [(clip.row, fault)] if fault is not None else []
+        if on_clip:
+            on_clip(clip)
+    report.faults = [fault for _, fault in sorted(faults, key=lambda pair: pair[0])]
+    report.num_shards = len(groups)
     return report
+
+
+Looked = tuple[ClipReport, SolarError | None]
+
+
+def _looks(
+    root: Path, groups: Mapping[str, list[Row]], demands: Demands, jobs: int
+) -> Iterator[list[Looked]]:
+    work = [(root, rows, demands) for rows in groups.values()]
+    if jobs <= 1 or len(work) <= 1:
+        yield from map(_look_at_shard, work)
+        return
+    # Spawned, since a fork of a process with threads may hang.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(work)), mp_context=context) as pool:
+        yield from pool.map(_look_at_shard, work)
+
+
+def _look_at_shard(work: tuple[Path, list[Row], Demands]) -> list[Looked]:
+    root, rows, demands = work
+    dead: dict[str, SolarError] = {}
+    found: list[Looked] = []
+    with ShardReader(root) as reader:
+        for row in rows:
+            faults: list[SolarError] = []
+            clip = _look(reader, row, demands, faults, dead)
+            found.append((clip, faults[0] if faults else None))
+    return found
 
 
 def _look(
@@ -120,7 +159,12 @@ def _report(row: Row, told: Mapping[str, Any], demands: Demands, dropped: str) -
     rate = demands.fps or told["source_fps"]
     frames = retimed_frames(told["source_frames"], source_fps=told["source_fps"], output_fps=rate)
     return ClipReport(
-        sample_id=row.sample_id, clip_fps=rate, frames=frames, dropped=dropped, **told
+        row=row.ordinal + 1,
+        sample_id=row.sample_id,
+        clip_fps=rate,
+        frames=frames,
+        dropped=dropped,
+        **told,
     )
 
 

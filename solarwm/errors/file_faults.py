@@ -5,6 +5,12 @@ from __future__ import annotations
 from solarwm.errors.entry import Entry
 
 FILES: dict[str, Entry] = {
+    "camera.convention": Entry(
+        3,
+        "The convention of a camera file is not told, or contradicts",
+        "Camera-to-world and world-to-camera matrices look alike; a bare array needs --convention, and a "
+        "file whose array name tells it must agree.",
+    ),
     "camera.guard": Entry(
         3,
         "A camera moves beyond the limits",
@@ -74,6 +80,32 @@ FILES: dict[str, Entry] = {
         "The data do not fill one global batch",
         "One epoch of the index has fewer samples than a global batch takes, so that a step would hold a "
         "sample twice. epoch_repeats of the rows counts.",
+    ),
+    "import.bad-row": Entry(
+        3,
+        "A row of the table cannot be imported",
+        "The table is CSV, JSON or JSON Lines with one clip a row; it names a video once, and a frame rate "
+        "is a number.",
+    ),
+    "import.encoding": Entry(
+        3,
+        "The table or caption is not UTF-8",
+        "Texts are read as UTF-8, with or without a byte order mark. The offending byte is named.",
+    ),
+    "import.nothing": Entry(
+        3,
+        "There is nothing to import",
+        "`solarwm data import` takes a folder with MP4 videos, or a table (.csv, .json, .jsonl) that names them.",
+    ),
+    "import.nothing-left": Entry(
+        3,
+        "No clip could be imported",
+        "Every clip was dropped by a rule or had a fault; nothing was written. The line of each clip says why.",
+    ),
+    "import.partial": Entry(
+        4,
+        "Some clips could not be imported",
+        "The others were written and indexed. The line of each clip that was left out says why.",
     ),
     "index.bad-field": Entry(
         3,

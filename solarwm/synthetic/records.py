@@ -1,19 +1,14 @@
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from solarwm.storage.digests import blake2s_hex
+from solarwm.data.packing import camera_block
 from solarwm.synthetic.clips import Clip
 from solarwm.synthetic.renderer import Lens
 
 DATASET = "local"
 TIER = "high"
-AUDIT_SECONDS = 10.0
-GUARD = 20.0
-"""Published limit on any camera entry and on any translation from the first frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +54,7 @@ def manifest_of(clip: Clip, order: ClipOrder) -> dict[str, Any]:
                 "lens": [order.lens.fx, order.lens.fy, order.lens.cx, order.lens.cy],
             },
         },
-        "camera": {
-            "convention": "authoritative_source_c2w_no_axis_flip",
-            "array_key": "c2w",
-            "shape": [order.frames, 4, 4],
-            "dtype": "float32",
-            "finite": True,
-            "magnitude_audit_seconds": AUDIT_SECONDS,
-            "max_camera_abs": GUARD,
-            "max_rel_translation": GUARD,
-        },
+        "camera": camera_block(order.frames),
     }
 
 
@@ -92,17 +78,4 @@ def row_of(clip: Clip, order: ClipOrder) -> dict[str, Any]:
         "camera_member": f"{key}.camera.npz",
         "intrinsics_member": f"{key}.intrinsics.npy",
         "manifest_member": f"{key}.manifest.json",
-    }
-
-
-def shard_identity(name: str, shard: bytes) -> dict[str, Any]:
-    """The fields that every row of a shard shares: its relative key, size and digests."""
-    digest = blake2s_hex(shard)
-    md5 = hashlib.md5(shard, usedforsecurity=False).digest()
-    return {
-        "shard": name,
-        "shard_size": len(shard),
-        "shard_digest": digest,
-        "shard_md5_b64": base64.b64encode(md5).decode("ascii"),
-        "shard_generation": f"local-digest:{digest}",
     }

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import gzip
-import io
 import itertools
 import math
 import multiprocessing
-import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -13,12 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from solarwm.data.packing import (
+    PackedSample,
+    index_bytes,
+    npy_bytes,
+    npz_bytes,
+    pack,
+    shard_identity,
+)
 from solarwm.storage.digests import canonical_json
 from solarwm.storage.durable import make_directories, write_bytes_atomic
 from solarwm.synthetic.clips import SCENE_NAMES, plan_clip
-from solarwm.synthetic.records import DATASET, TIER, ClipOrder, manifest_of, row_of, shard_identity
+from solarwm.synthetic.records import DATASET, TIER, ClipOrder, manifest_of, row_of
 from solarwm.synthetic.renderer import FIXED_LENS, Lens, render
 from solarwm.synthetic.video import encode_mp4
 
@@ -35,14 +39,6 @@ class SynthesisReport:
     test_index: Path
     shards: tuple[str, ...]
     num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sample:
-    """A finished clip: member bytes by suffix, and its index row without the shard."""
-
-    members: dict[str, bytes]
-    row: dict[str, Any]
 
 
 def synthesize(
@@ -99,7 +95,7 @@ def synthesize(
     samples = _counted(_film_all(orders, workers), clips, progress)
     for group in _groups(samples):
         name = f"raw-wds/{DATASET}/shards/kept-{TIER}-{len(shards):06d}.tar"
-        shard = _shard(group)
+        shard = pack(group)
         _publish(out / name, shard)
         identity = shard_identity(name, shard)
         for sample in group:
@@ -107,9 +103,9 @@ def synthesize(
         shards.append(name)
         num_bytes += len(shard)
     for split, path in indexes.items():
-        index_bytes = _index(rows[split])
-        _publish(path, index_bytes)
-        num_bytes += len(index_bytes)
+        data = index_bytes(rows[split])
+        _publish(path, data)
+        num_bytes += len(data)
     return SynthesisReport(
         num_train=sizes["train"],
         num_test=num_test,
@@ -134,7 +130,7 @@ def _check(*, clips: int, frames: int, height: int, width: int, fps: float, scen
         raise ValueError(f"scene must be one of {', '.join(SCENE_NAMES)}, got {scene!r}")
 
 
-def _film_all(orders: list[ClipOrder], workers: int) -> Iterator[_Sample]:
+def _film_all(orders: list[ClipOrder], workers: int) -> Iterator[PackedSample]:
     if workers == 1:
         yield from map(_film, orders)
         return
@@ -145,22 +141,22 @@ def _film_all(orders: list[ClipOrder], workers: int) -> Iterator[_Sample]:
 
 
 def _counted(
-    samples: Iterator[_Sample], total: int, progress: Callable[[int, int], None] | None
-) -> Iterator[_Sample]:
+    samples: Iterator[PackedSample], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[PackedSample]:
     for done, sample in enumerate(samples, start=1):
         if progress is not None:
             progress(done, total)
         yield sample
 
 
-def _groups(samples: Iterator[_Sample]) -> Iterator[list[_Sample]]:
+def _groups(samples: Iterator[PackedSample]) -> Iterator[list[PackedSample]]:
     """Samples of one shard each; no shard holds both splits."""
     for _, of_split in itertools.groupby(samples, key=lambda sample: sample.row["split"]):
         while group := list(itertools.islice(of_split, CLIPS_PER_SHARD)):
             yield group
 
 
-def _film(order: ClipOrder) -> _Sample:
+def _film(order: ClipOrder) -> PackedSample:
     clip = plan_clip(
         order.scene,
         seed=order.seed,
@@ -176,39 +172,11 @@ def _film(order: ClipOrder) -> _Sample:
     intrinsics = np.tile([k[0, 0], k[1, 1], k[0, 2], k[1, 2]], (order.frames, 1))
     members = {
         "video.mp4": encode_mp4(pixels, fps=order.fps),
-        "camera.npz": _npz(c2w=clip.path.c2w),
-        "intrinsics.npy": _npy(intrinsics),
+        "camera.npz": npz_bytes(c2w=clip.path.c2w),
+        "intrinsics.npy": npy_bytes(intrinsics),
         "manifest.json": canonical_json(manifest_of(clip, order)),
     }
-    return _Sample(members=members, row=row_of(clip, order))
-
-
-def _shard(samples: list[_Sample]) -> bytes:
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for sample in samples:
-            for suffix, data in sample.members.items():
-                info = tarfile.TarInfo(f"{sample.row['key']}.{suffix}")
-                info.size, info.mode, info.mtime = len(data), 0o644, 0
-                tar.addfile(info, io.BytesIO(data))
-    return target.getvalue()
-
-
-def _index(rows: list[dict[str, Any]]) -> bytes:
-    lines = b"".join(canonical_json(row) for row in rows)
-    return gzip.compress(lines, compresslevel=9, mtime=0)
-
-
-def _npz(**arrays: NDArray[Any]) -> bytes:
-    target = io.BytesIO()
-    np.savez(target, allow_pickle=False, **arrays)
-    return target.getvalue()
-
-
-def _npy(array: NDArray[Any]) -> bytes:
-    target = io.BytesIO()
-    np.save(target, array, allow_pickle=False)
-    return target.getvalue()
+    return PackedSample(members=members, row=row_of(clip, order))
 
 
 def _publish(path: Path, data: bytes) -> None:

@@ -105,3 +105,28 @@ def test_retimed_length_is_the_longest_clip_that_fits(source) -> None:
         count = retimed_frames(num_frames, source_fps=source, output_fps=16)
         assert frame_offsets(count, source_fps=source, output_fps=16)[-1] < num_frames
         assert frame_offsets(count + 1, source_fps=source, output_fps=16)[-1] >= num_frames
+
+
+def test_jobs_change_nothing_and_a_limit_looks_at_the_first_rows(world) -> None:
+    for number, keys in enumerate(("ab", "cd")):
+        members = {}
+        for key in keys:
+            members |= world.members(key)
+        world.shard(members, name=f"s{number}.tar")
+    rows = [
+        world.row("a", shard="s0.tar"),
+        world.row("c", shard="s1.tar", video_member="c.nothing"),
+        world.row("b", shard="s0.tar"),
+        world.row("d", shard="s1.tar", camera_member="d.nothing"),
+    ]
+    index = world.index(*rows)
+    alone: list[ClipReport] = []
+    one = validate(index, world.root, Demands(), on_clip=alone.append)
+    shared: list[ClipReport] = []
+    two = validate(index, world.root, Demands(), jobs=2, on_clip=shared.append)
+    assert [clip.row for clip in alone] == [1, 2, 3, 4]
+    assert shared == alone
+    assert [str(fault) for fault in two.faults] == [str(fault) for fault in one.faults]
+    assert codes(one) == ["shard.missing-member"] * 2
+    few = validate(index, world.root, Demands(), limit=2)
+    assert (few.num_rows, len(few.faults)) == (2, 1)
