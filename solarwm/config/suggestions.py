@@ -7,54 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from solarwm.config import synonyms
 from solarwm.config.aliases import ALIASES
 from solarwm.config.binding import fields
 
-# Names from other trainers, and what they are called here.
-KNOWN_MISTAKES: dict[str, tuple[str, str]] = {
-    "accumulation": ("train.grad_accum", ""),
-    "batch_size": ("train.micro_batch_size", "the batch of one rank and one forward pass"),
-    "bs": ("train.micro_batch_size", "the batch of one rank and one forward pass"),
-    "ckpt": ("checkpoint.path", ""),
-    "checkpoint_dir": ("runtime.output_dir", "checkpoints are written into the run directory"),
-    "checkpoint_every": ("runtime.save_every", ""),
-    "clip_grad_norm": ("train.optimizer.grad_clip", ""),
-    "dataset_path": ("data.transport.root", ""),
-    "ema_decay": ("train.ema.decay", ""),
-    "epochs": ("train.max_steps", "there are no epochs: a run is counted in optimizer steps"),
-    "eval_every": ("runtime.validate_every", ""),
-    "fps_target": ("data.fps", ""),
-    "gpus": ("distributed.world_size", ""),
-    "grad_accum_steps": ("train.grad_accum", ""),
-    "gradient_accumulation": ("train.grad_accum", ""),
-    "gradient_clipping": ("train.optimizer.grad_clip", ""),
-    "iterations": ("train.max_steps", ""),
-    "learning_rate": ("train.optimizer.lr", ""),
-    "log_dir": ("runtime.output_dir", ""),
-    "lr": ("train.optimizer.lr", ""),
-    "max_epochs": ("train.max_steps", "there are no epochs: a run is counted in optimizer steps"),
-    "max_grad_norm": ("train.optimizer.grad_clip", ""),
-    "num_epochs": ("train.max_steps", "there are no epochs: a run is counted in optimizer steps"),
-    "num_frames": ("data.pixel_frames", ""),
-    "num_gpus": ("distributed.world_size", ""),
-    "num_steps": ("train.max_steps", ""),
-    "num_train_epochs": (
-        "train.max_steps",
-        "there are no epochs: a run is counted in optimizer steps",
-    ),
-    "output": ("runtime.output_dir", ""),
-    "precision": ("train.fsdp.param_dtype", ""),
-    "random_seed": ("data.seed", ""),
-    "resume": ("", "resume with `solarwm train --resume latest`"),
-    "save_steps": ("runtime.save_every", ""),
-    "sp_size": ("distributed.sequence_parallel_size", ""),
-    "steps": ("train.max_steps", ""),
-    "train_batch_size": ("train.micro_batch_size", "the batch of one rank and one forward pass"),
-    "val_every": ("runtime.validate_every", ""),
-    "wd": ("train.optimizer.weight_decay", ""),
-    "workers": ("data.num_workers", ""),
-    "world": ("distributed.world_size", ""),
-}
 _REVERSED = {canonical: alias for alias, canonical in ALIASES.items()}
 
 
@@ -85,10 +41,12 @@ def suggest(model: type[BaseModel], section: str, key: str) -> Suggestion:
     name = key.strip().replace("-", "_").lower()
     if name in legal:
         return Suggestion(target=f"{prefix}{name}", misplaced=False, remark="", legal=legal)
-    target, remark = KNOWN_MISTAKES.get(name, ("", ""))
-    if target in known or (remark and not target):
-        elsewhere = bool(target) and target.rpartition(".")[0] != section
-        return Suggestion(target=target, misplaced=elsewhere, remark=remark, legal=legal)
+    group = synonyms.find(name)
+    if group is not None:
+        target = next((target for target in group.targets if target in known), "")
+        if target or not group.targets:
+            elsewhere = bool(target) and target.rpartition(".")[0] != section
+            return Suggestion(target=target, misplaced=elsewhere, remark=group.remark, legal=legal)
     by_leaf: dict[str, list[str]] = {}
     for dotted in known:
         leaf = dotted.rpartition(".")[2]
