@@ -39,6 +39,14 @@ class CoverageReport:
     """Tensors of the endpoint embedding in the file that this model does not have."""
 
 
+class VideoDecoder(Protocol):
+    """Decodes one clip's latents in the order they come."""
+
+    def push(self, latents_FCHW: torch.Tensor) -> torch.Tensor:
+        """uint8 frames [N,Y,X,3] of the next latents. No gradient."""
+        ...
+
+
 class VideoCodec(Protocol):
     """Pixels and text to latents and back. Deterministic: equal input gives equal bits."""
 
@@ -51,6 +59,11 @@ class VideoCodec(Protocol):
 
     def decode_video(self, latents_FCHW: torch.Tensor) -> torch.Tensor:
         """Normalised latents [F,C,H,W] to uint8 frames [N,Y,X,3]. No gradient."""
+        ...
+
+    def decoder(self) -> VideoDecoder:
+        """A fresh decoder: the frames of a whole clip, piece by piece, equal those of
+        `decode_video`; its memory does not grow with the clip."""
         ...
 
     def encode_text(self, prompts: Sequence[str]) -> torch.Tensor:

@@ -112,7 +112,9 @@ def assign(module: nn.Module, name: str, value: Tensor) -> None:
         parameter.copy_(value)
         return
     owner, _, leaf = name.rpartition(".")
-    fresh = nn.Parameter(value.to(parameter.dtype, copy=True), requires_grad=parameter.requires_grad)
+    fresh = nn.Parameter(
+        value.to(parameter.dtype, copy=True), requires_grad=parameter.requires_grad
+    )
     setattr(module.get_submodule(owner), leaf, fresh)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from solarwm.backbones.wan22_5b.backbone import create
 from solarwm.backbones.wan22_5b.spec import SPEC
-from solarwm.backbones.wan22_core.codec import TinyCodec, build_vae
+from solarwm.backbones.wan22_core.codec import WanCodec, WordText, build_vae
 from solarwm.camera.poses import latent_rows
 from solarwm.data.cameras import CameraRules
 from solarwm.data.index import read_index
@@ -91,14 +91,12 @@ def cases(clips):
 def codec():
     torch.manual_seed(0)
     profile = SPEC.profiles["tiny"]
-    state = build_vae(ARGUMENTS).state_dict()
-    return TinyCodec(
-        arguments=ARGUMENTS,
-        state=state,
+    vae = build_vae(ARGUMENTS)
+    return WanCodec(
+        open_vae=lambda: vae,
+        text=WordText(length=profile.dims.text_len, width=profile.dims.text_dim, device=CPU),
         digest="0" * 64,
         geometry=profile.geometry,
-        text_len=profile.dims.text_len,
-        text_dim=profile.dims.text_dim,
         device=CPU,
     )
 

@@ -131,3 +131,26 @@ def test_missing_files_and_the_released_profile_are_clear_errors(tmp_path):
     with pytest.raises(SolarError) as caught:
         open_codec(SPEC.profiles["released"], SPEC, base_path=None, assets=None, device=CPU)
     assert caught.value.code == "weights.codec-unavailable"
+
+
+def test_a_clip_decoded_piece_by_piece_equals_the_clip_decoded_at_once(codec):
+    latents = codec.encode_video(clip(17))
+    whole = codec.decode_video(latents)
+    decoder = codec.decoder()
+    parts = [decoder.push(latents[start:stop]) for start, stop in ((0, 1), (1, 3), (3, 5))]
+    assert [len(part) for part in parts] == [1, 8, 8]
+    assert torch.equal(torch.cat(parts), whole)
+    vae = codec._open()
+    library = vae.decode((latents * 0.5 + 0.1).transpose(0, 1)[None]).sample[0]
+    pixels = ((library + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0)
+    assert torch.equal(pixels, whole)
+
+
+def test_what_a_decoder_keeps_does_not_grow(codec):
+    latents = codec.encode_video(clip(17))
+    decoder = codec.decoder()
+    sizes = []
+    for _ in range(6):
+        decoder.push(latents[:3])
+        sizes.append(sum(t.nbytes for t in decoder._cache if isinstance(t, torch.Tensor)))
+    assert len(set(sizes[1:])) == 1
