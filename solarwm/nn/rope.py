@@ -54,7 +54,8 @@ def cached_table(
     slots: tuple[int, ...], height: int, width: int, head_dim: int, device: torch.device
 ) -> Tensor:
     """`rotation_table` on `device`, kept for the next call with the same geometry."""
-    return rotation_table(slots, height, width, head_dim).to(device)
+    with torch.inference_mode(False):  # a table first made while generating also serves training
+        return rotation_table(slots, height, width, head_dim).to(device)
 
 
 def rotate(x_BLD: Tensor, table_LP: Tensor) -> Tensor:

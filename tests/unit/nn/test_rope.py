@@ -44,3 +44,13 @@ def test_all_heads_turn_alike():
 def test_a_table_is_made_once_a_geometry():
     device = torch.device("cpu")
     assert cached_table((0, 1), 2, 2, 8, device) is cached_table((0, 1), 2, 2, 8, device)
+
+
+def test_a_table_made_while_generating_serves_training():
+    cached_table.cache_clear()
+    with torch.inference_mode():
+        table = cached_table((0, 1), 2, 2, 12, torch.device("cpu"))
+    assert not table.is_inference()
+    x = torch.randn(1, 8, 12, requires_grad=True)
+    rotate(x, table).sum().backward()
+    assert x.grad is not None
