@@ -1,4 +1,7 @@
-"""Write docs/reference/{cli,config,errors}.md from the program itself; `--check` only says whether they are current."""
+"""Write docs/reference/*.md and the tables of tools/write_tables.py from the program itself.
+
+`--check` writes nothing and only says whether they are current.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    pages = {"cli.md": cli_page(), "config.md": config_page(), "errors.md": errors_page()}
-    stale = [name for name, text in pages.items() if _current(name) != text]
+    from write_tables import tables
+
+    pages = {
+        REFERENCE / "cli.md": cli_page(),
+        REFERENCE / "config.md": config_page(),
+        REFERENCE / "errors.md": errors_page(),
+        **tables(),
+    }
+    stale = [path.name for path, text in pages.items() if _current(path) != text]
     if options.check:
         if stale:
             print(f"out of date: {', '.join(stale)}; run: make docs")
         return int(bool(stale))
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    for name, text in pages.items():
-        (REFERENCE / name).write_text(text)
+    for path, text in pages.items():
+        path.write_text(text)
     print(f"wrote {len(stale)} changed page(s) of {len(pages)}")
     return 0
 
 
-def _current(name: str) -> str | None:
-    path = REFERENCE / name
+def _current(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 

@@ -19,7 +19,19 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `solarwm` with `argv` (default: the command line) and leave with its exit code (docs/runs.md)."""
+    if "_SOLARWM_COMPLETE" in os.environ:
+        _complete()
     sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _complete() -> None:
+    """Answer a Tab and leave; come back where Typer has to (other shells, installing)."""
+    from solarwm.cli.completion import answer
+
+    told = answer(os.environ)
+    if told is not None:
+        sys.stdout.write(told[0])
+        sys.exit(told[1])
 
 
 def run(args: list[str]) -> int:

@@ -86,24 +86,10 @@ def _explained(item: dict[str, Any]) -> list[str]:
 @group.command("list", epilog="Example: solarwm config list")
 def list_examples(json: JsonOption = False) -> None:
     """The example configs that ship with the package."""
-    from solarwm.config import examples, loading
+    from solarwm.config import examples
 
-    found: list[dict[str, Any]] = []
-    for example in examples.every():
-        values = loading.parse(example.path, example.path.read_bytes()).values
-        found.append(
-            {
-                "name": example.name,
-                "path": str(example.path),
-                "action": values.get("action"),
-                "family": values.get("model", {}).get("family"),
-                "stage": values.get("train", {}).get("stage"),
-                "objective": values.get("train", {}).get("objective"),
-                "profile": values.get("model", {}).get("profile", "released"),
-            }
-        )
     emit(
-        found,
+        examples.table(),
         json=json,
         text=lambda value: columns(
             [

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from solarwm.errors.types import SolarError
+from solarwm.storage.digests import blake2s_hex
+
+_KNOWN = Path(__file__).with_name("examples.json")
+"""What the shipped examples are, by the digest of their text; written by `make docs`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,33 @@ def every(folder: Path | None = None) -> list[Example]:
         Example(name=path.relative_to(base).with_suffix("").as_posix(), path=path)
         for path in sorted(base.glob("*/*.yaml"))
     ]
+
+
+def describe(example: Example) -> dict[str, Any]:
+    """Action, route parts and profile of an example, read from its text."""
+    from solarwm.config import loading
+
+    values = loading.parse(example.path, example.path.read_bytes()).values
+    model, train = values.get("model", {}), values.get("train", {})
+    return {
+        "action": values.get("action"),
+        "family": model.get("family"),
+        "stage": train.get("stage"),
+        "objective": train.get("objective"),
+        "profile": model.get("profile", "released"),
+    }
+
+
+def table() -> list[dict[str, Any]]:
+    """Every example with its name, its path and what it is; only texts nobody described are parsed."""
+    known: dict[str, dict[str, Any]] = json.loads(_KNOWN.read_bytes()) if _KNOWN.exists() else {}
+    found: list[dict[str, Any]] = []
+    for example in every():
+        told = dict(known.get(example.name, {}))
+        if told.pop("digest", None) != blake2s_hex(example.path.read_bytes()):
+            told = describe(example)
+        found.append({"name": example.name, "path": str(example.path), **told})
+    return found
 
 
 def find(name: str) -> Example:

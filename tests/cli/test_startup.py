@@ -53,6 +53,7 @@ def tops(names: set[str]) -> set[str]:
         ("--version",),
         ("config", "--help"),
         ("config", "routes"),
+        ("config", "list"),
         ("config", "routes", "--explain", "ltx25_video:stage2"),
         ("explain", "config.batch"),
     ],
@@ -71,6 +72,9 @@ def test_the_help_page_imports_no_command() -> None:
 
 def test_a_wrong_command_costs_no_more_than_help() -> None:
     assert len(modules("trian", code=2)) <= len(modules("--help")) + 6
+    page = len(modules("config", "resolve", "--help"))
+    assert len(modules("config", "resolv", code=2)) <= page + 6
+    assert len(modules("config", "resolve", "--confg", "x", code=2)) <= page + 6
 
 
 def test_resolving_builds_only_the_chosen_route() -> None:

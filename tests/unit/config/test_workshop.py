@@ -46,6 +46,23 @@ def test_names_of_examples_may_be_short_where_they_are_unique() -> None:
     assert "train_stage0p5_fm_81f" in caught.value.fixes[0]
 
 
+def test_the_table_of_examples_says_what_their_texts_say() -> None:
+    listed = examples.table()
+    assert [item["name"] for item in listed] == [item.name for item in examples.every()]
+    for item, example in zip(listed, examples.every(), strict=True):
+        assert item == {"name": item["name"], "path": item["path"], **examples.describe(example)}
+
+
+def test_an_example_whose_text_changed_is_read_again(tmp_path: Path, monkeypatch) -> None:
+    folder = tmp_path / "wan22_ti2v_5b"
+    folder.mkdir()
+    text = BASE.read_text().replace("action: train", "action: infer")
+    (folder / BASE.name).write_text(text)
+    (folder / "mine.yaml").write_text("action: preencode\nmodel: {family: x}\n")
+    monkeypatch.setattr(examples, "root", lambda: tmp_path)
+    assert [item["action"] for item in examples.table()] == ["preencode", "infer"]
+
+
 def changes(*sets: str) -> dict[str, bool]:
     before = resolve(BASE, ["data.order=indexed"]).canonical
     after = resolve(BASE, ["data.order=indexed", *sets]).canonical
