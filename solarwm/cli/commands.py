@@ -52,6 +52,12 @@ COMMANDS: dict[str, Entry] = {
         "Encode raw clips into a latent data set.",
         "solarwm preencode --config configs/examples/wan22_ti2v_5b/preencode_153f.yaml --dry-run",
     ),
+    "plan": Entry(
+        "solarwm.cli.plan",
+        "group",
+        "What a run would need, worked out without a device.",
+        "solarwm plan memory --config configs/examples/quickstart/stage0p5.yaml --device-memory 8",
+    ),
     "run": Entry(
         "solarwm.cli.run",
         "group",
