@@ -31,7 +31,7 @@ print(Run.model_validate(yaml.load(text, Loader=loader)).model_dump_json())
 
 
 def rows(*, rounds: int) -> list[Ratio]:
-    """Help, route list and resolve, each in fresh processes, page cache warm."""
+    """Help, route list, resolve, a Tab and mistakes, each in fresh processes, page cache warm."""
     solarwm = [sys.executable, "-m", "solarwm"]
     config = "configs/examples/wan22_ti2v_5b/train_stage0p5_fm_81f.yaml"
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
@@ -61,14 +61,49 @@ def rows(*, rounds: int) -> list[Ratio]:
                 1.6,
             ),
         ]
-        return [
-            measure(
-                name,
-                run_quietly(command, env),
-                anchor,
-                anchor_name=label,
-                target=target,
-                rounds=rounds,
-            )
+        tab = {
+            "_SOLARWM_COMPLETE": "complete_bash",
+            "COMP_WORDS": "solarwm config re",
+            "COMP_CWORD": "2",
+        }
+        our_help = run_quietly([*solarwm, "--help"], env)
+        unknown_key = [
+            *solarwm,
+            "config",
+            "resolve",
+            "--config",
+            config,
+            "--set",
+            "train.lerning_rate=1",
+        ]
+        calls = [
+            (name, run_quietly(command, env), anchor, label, target)
             for name, command, anchor, label, target in cases
+        ] + [
+            ("a Tab", run_quietly(solarwm, env | tab), bare_run, "bare Typer command", 1.2),
+            (
+                "a wrong command",
+                run_quietly([*solarwm, "trian"], env, code=2),
+                our_help,
+                "solarwm --help",
+                1.2,
+            ),
+            (
+                "a wrong option",
+                run_quietly([*solarwm, "config", "resolve", "--confg", "x"], env, code=2),
+                our_help,
+                "solarwm --help",
+                1.2,
+            ),
+            (
+                "a wrong config key",
+                run_quietly(unknown_key, env, code=2),
+                run_quietly([*solarwm, "config", "resolve", "--config", config], env),
+                "solarwm config resolve",
+                1.2,
+            ),
+        ]
+        return [
+            measure(name, call, anchor, anchor_name=label, target=target, rounds=rounds)
+            for name, call, anchor, label, target in calls
         ]

@@ -80,12 +80,14 @@ def bootstrap_interval(values: Sequence[float], *, level: float = 0.9) -> tuple[
     return medians[int(edge * 2000)], medians[int((1 - edge) * 2000) - 1]
 
 
-def run_quietly(command: Sequence[str], env: dict[str, str] | None = None) -> Callable[[], None]:
-    """A fresh process per call; a non-zero exit is an error, its output is kept for the message."""
+def run_quietly(
+    command: Sequence[str], env: dict[str, str] | None = None, *, code: int = 0
+) -> Callable[[], None]:
+    """A fresh process per call; another exit than `code` is an error, its output is kept for the message."""
 
     def call() -> None:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-        if done.returncode != 0:
+        if done.returncode != code:
             raise RuntimeError(f"{command} ended with {done.returncode}: {done.stderr[-500:]}")
 
     return call
