@@ -57,17 +57,18 @@ def geometry_findings(facts: Facts, route_frames: tuple[int, ...]) -> list[Findi
     geometry = facts.geometry
     frames = facts.pixel_frames
     if frames > 0 and geometry.latents(frames) is None:
-        legal = geometry.nearest_frames(frames)
-        formula = f"{geometry.first_frames} + {geometry.period_frames} x n"
+        made_for = route_frames if facts.released else ()
+        legal = _nearest(made_for, frames) or geometry.nearest_frames(frames)
+        formula = f"{geometry.period_frames} n + {geometry.first_frames}"
+        sizes = f"; this route is made for {', '.join(map(str, made_for))}" if made_for else ""
         found.append(
             Finding(
                 path=("data", "pixel_frames"),
                 code="config.geometry",
                 message=f"{frames} pixel frames cannot be encoded by the VAE of {facts.spec.title}",
-                why=f"legal counts are {formula}; the nearest are {' and '.join(map(str, legal))}",
-                fixes=tuple(f"--set data.pixel_frames={count}" for count in legal if count > 0)[
-                    -1:
-                ],
+                why=f"legal counts are {formula}; nearest: "
+                f"{', '.join(map(str, geometry.nearest_frames(frames)))}{sizes}",
+                fixes=tuple(f"--set data.pixel_frames={count}" for count in legal if count > 0),
             )
         )
     elif facts.released and route_frames and frames not in route_frames:
@@ -77,7 +78,9 @@ def geometry_findings(facts: Facts, route_frames: tuple[int, ...]) -> list[Findi
                 code="config.geometry",
                 message=f"this route of {facts.spec.title} is not made for {frames} pixel frames",
                 why=f"released sizes: {', '.join(map(str, route_frames))}",
-                fixes=tuple(f"--set data.pixel_frames={count}" for count in route_frames),
+                fixes=tuple(
+                    f"--set data.pixel_frames={count}" for count in _nearest(route_frames, frames)
+                ),
             )
         )
     multiple = geometry.size_multiple
@@ -96,6 +99,11 @@ def geometry_findings(facts: Facts, route_frames: tuple[int, ...]) -> list[Findi
             )
         )
     return found
+
+
+def _nearest(counts: tuple[int, ...], frames: int) -> tuple[int, ...]:
+    """The two of `counts` that are nearest to `frames`, the nearest first."""
+    return tuple(sorted(counts, key=lambda count: (abs(count - frames), count))[:2])
 
 
 def _int(values: Any, path: tuple[str, ...], default: int) -> int:

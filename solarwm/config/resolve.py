@@ -101,11 +101,14 @@ def resolve(
     config = validate(document, model, filled)
     used = Facts(spec=spec, profile=facts.profile, config=filled)
     inputs = inputs_of(_with_defaults(config, filled), used)
-    found: list[Finding] = binding_faults(model, filled, facts)
+    clip = geometry_findings(used, row.frames)
+    found: list[Finding] = _bound(model, filled, facts, clip)
     if config is not None:
         rules = load(row.config_model.partition(":")[0] + ":rules")
         found += rules(config, spec, facts.profile)
-    _keep(document, [*found, *geometry_findings(used, row.frames), *check_topology(inputs)])
+    fixed_size = facts.released and bool(row.frames)
+    ordered = [*clip, *found] if fixed_size else [*found, *clip]
+    _keep(document, [*ordered, *check_topology(inputs)])
     places.check(document, model, filled, str(filled["action"]))
     if document.faults or config is None:
         raise _all(document)
@@ -144,6 +147,21 @@ def require_no_placeholders(resolved: ResolvedRun) -> None:
             for name, place in zip(resolved.placeholders, resolved.placeholder_places, strict=True)
         ]
     )
+
+
+def _bound(
+    model: type[BaseModel], filled: dict[str, Any], facts: Facts, clip: Sequence[Finding]
+) -> list[Finding]:
+    """Values that contradict the profile; not those that only follow from a wrong clip length."""
+    found = binding_faults(model, filled, facts)
+    wrong = next((item for item in clip if item.path == ("data", "pixel_frames")), None)
+    meant = re.search(r"=(\d+)$", wrong.fixes[0]) if wrong is not None and wrong.fixes else None
+    if meant is None or not is_mapping(facts.config.get("data")):
+        return found
+    data = {**facts.config["data"], "pixel_frames": int(meant[1])}
+    mended = Facts(spec=facts.spec, profile=facts.profile, config={**facts.config, "data": data})
+    still = {item.path for item in binding_faults(model, filled, mended)}
+    return [item for item in found if item.path in still]
 
 
 def _keep(document: Document, found: Sequence[Finding]) -> None:

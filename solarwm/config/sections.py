@@ -162,6 +162,10 @@ class CheckpointSection(Section):
     """Newest checkpoints kept. 0 = keep all."""
     keep_every: Count = 0
     """Steps whose multiples are kept for good. 0 = none."""
+    async_save: Literal["auto", "always", "never"] = "auto"
+    """Write checkpoints beside training: the step waits for a copy only. auto = on accelerators."""
+    when_busy: Literal["wait", "skip"] = "wait"
+    """What a save does while an earlier one is still being written."""
 
 
 class InferenceSection(Section):

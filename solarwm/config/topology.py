@@ -126,21 +126,26 @@ def _times(steps: int, every: int, further: tuple[int, ...]) -> int:
 
 
 def check(inputs: Inputs) -> list[Finding]:
-    """Every reason why the layout is impossible, with the legal values."""
+    """Every reason why the layout is impossible, with the legal values.
+
+    What follows from an impossible group size (splits, batch) is not told beside it.
+    """
     found: list[Finding] = []
     size, world = inputs.sequence_parallel_size, inputs.world_size
     sp_path = ("distributed", "sequence_parallel_size")
     if size < 1 or world < 1 or inputs.micro_batch_size < 1 or inputs.accumulation < 1:
         return found  # the type of the field already refuses these
     legal = _legal_sizes(inputs)
-    fix = (f"use one of {_listed(legal)}",)
+    near = [n for n in legal if n <= size][-1:] + [n for n in legal if n > size][:1]
+    fix = tuple(f"--set distributed.sequence_parallel_size={n}" for n in near)
+    rule = f"with {world} ranks and this clip, legal are {_listed(legal)}"
     if world % size:
         found.append(
             _fault(
                 sp_path,
                 f"sequence_parallel_size {size} does not divide world_size {world}",
                 why=f"ranks form whole groups of equal size; {world} splits into groups of "
-                f"{_listed(divisors(world))}",
+                f"{_listed(divisors(world))}; {rule}",
                 fixes=fix,
             )
         )
@@ -150,7 +155,7 @@ def check(inputs: Inputs) -> list[Finding]:
             _fault(
                 sp_path,
                 f"{inputs.num_heads} attention heads cannot be shared by {size} ranks",
-                why=f"every rank takes whole heads; legal degrees of this model are {_listed(degrees)}",
+                why=f"every rank takes whole heads; legal degrees of this model are {_listed(degrees)}; {rule}",
                 fixes=fix,
             )
         )
@@ -159,13 +164,15 @@ def check(inputs: Inputs) -> list[Finding]:
             _fault(
                 sp_path,
                 f"{size} sequence-parallel ranks for {inputs.latents} latent frames",
-                why=f"every rank takes at least one whole latent frame; at most {inputs.latents}",
+                why=f"every rank takes at least one whole latent frame; at most {inputs.latents}; {rule}",
                 fixes=fix,
             )
         )
-    elif inputs.latents:
+    if found:
+        return found
+    if inputs.latents:
         found += _split_faults(inputs)
-    if inputs.checks_batch and inputs.global_batch_size is not None and world % size == 0:
+    if inputs.checks_batch and inputs.global_batch_size is not None:
         batch = _batch(inputs)
         if not batch.holds:
             found.append(

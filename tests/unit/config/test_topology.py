@@ -132,7 +132,17 @@ def test_more_ranks_than_latents_are_refused() -> None:
     inputs = BASE._replace(world_size=24, sequence_parallel_size=24, checks_batch=False)
     (finding,) = check(inputs)
     assert "21 latent frames" in finding.message
-    assert finding.fixes == ("use one of 1, 2, 3, 4, 6, 8, 12",)
+    assert "legal are 1, 2, 3, 4, 6, 8, 12" in finding.why
+    assert finding.fixes == ("--set distributed.sequence_parallel_size=12",)
+
+
+def test_an_impossible_group_size_is_told_without_what_follows_from_it() -> None:
+    inputs = BASE._replace(
+        num_heads=24, world_size=256, sequence_parallel_size=16, frame_splits=(11, 10)
+    )
+    (finding,) = check(inputs)
+    assert finding.path == ("distributed", "sequence_parallel_size")
+    assert finding.fixes == ("--set distributed.sequence_parallel_size=8",)
 
 
 def test_a_world_that_is_no_multiple_is_refused() -> None:
