@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from solarwm.errors.types import FaultList, SolarError
 
 PREFIX = "model."
-STATE_KEYS = {"live": "generator", "ema": "generator_ema"}
+STATE_KEYS = {"live": "generator", "ema": "generator_ema", "critic": "critic"}
+"""Where a published torch file keeps which weights."""
 
 
 def fill(
@@ -304,7 +305,7 @@ def _torch_state(path: Path, weights: str) -> dict[str, Tensor]:
     document = read_document(path)
     key = STATE_KEYS.get(weights)
     if key is None:
-        raise ValueError(f"weights are live or ema, not {weights!r}")
+        raise ValueError(f"weights are live, ema or critic, not {weights!r}")
     if isinstance(document, dict) and any(name in document for name in STATE_KEYS.values()):
         if key not in document:
             raise SolarError(

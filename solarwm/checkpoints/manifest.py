@@ -164,6 +164,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
             why=f"It has no {MARKER_NAME}: its save was cut short.",
             fixes=["Resume from an earlier one: solarwm checkpoint list RUN."],
         )
+    _refuse_package(marker_path)
     marker = read_record(marker_path, Marker)
     manifest_path = checkpoint / MANIFEST_NAME
     data = _read_small(manifest_path)
@@ -243,6 +244,19 @@ def damaged(path: Path, why: str) -> SolarError:
         why=why,
         fixes=["Use another checkpoint of the run: solarwm checkpoint list RUN."],
         context={"file": str(path)},
+    )
+
+
+def _refuse_package(marker: Path) -> None:
+    if b'"solarwm.checkpoint-complete.v2"' not in _read_small(marker):
+        return
+    raise SolarError(
+        "checkpoint.released-package",
+        "this is a published package, not a training checkpoint",
+        where=str(marker.parent),
+        why="Expected a checkpoint of a run (solarwm.checkpoint-complete.v3), found a published "
+        "transaction (solarwm.checkpoint-complete.v2): weights without the state of a run.",
+        fixes=["--set checkpoint.mode=weights_only"],
     )
 
 

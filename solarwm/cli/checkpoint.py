@@ -1,8 +1,9 @@
-"""`solarwm checkpoint`: list, inspect and verify. Reads only; needs no torch."""
+"""`solarwm checkpoint`: list, inspect, verify and export. Only export needs torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +15,28 @@ if TYPE_CHECKING:
     from solarwm.checkpoints.directory import Entry
     from solarwm.checkpoints.manifest import Manifest
 
-group = typer.Typer(help="List, inspect and verify checkpoints.", add_completion=False)
+group = typer.Typer(help="List, inspect, verify and export checkpoints.", add_completion=False)
+
+
+class Format(StrEnum):
+    """Layouts of an export."""
+
+    RELEASED = "released"
+
+
+class DefaultWeights(StrEnum):
+    """Weights a release note may name."""
+
+    LIVE = "live"
+    EMA = "ema"
+
+
 PlaceArgument = Annotated[Path, typer.Argument(help="A checkpoint, or a run (its newest one).")]
 
 
 @group.callback()
 def _group() -> None:
-    """List, inspect and verify checkpoints."""
+    """List, inspect, verify and export checkpoints."""
 
 
 @group.command("list", epilog="Example: solarwm checkpoint list outputs/my-run")
@@ -53,7 +69,11 @@ def inspect(path: PlaceArgument, json: JsonOption = False) -> None:
     """What a checkpoint holds: roles, parts, tensors, files, and the state of the run."""
     from solarwm.checkpoints.directory import find
     from solarwm.checkpoints.manifest import check_sizes, read_manifest, read_proven
+    from solarwm.checkpoints.packages import is_package
 
+    if is_package(path):
+        emit(_package(path), json=json, text=_package_lines)
+        return
     place = find(path)
     manifest = read_manifest(place)
     check_sizes(place, manifest)
@@ -72,12 +92,17 @@ def verify(
     """Prove a checkpoint: marker, manifest, presence, sizes, and the digest of every file.
 
     Of a run, the newest is meant. Ends with 3 and names every bad file when something differs from
-    what was saved, also when a later checkpoint of the run cannot be used.
+    what was saved, also when a later checkpoint of the run cannot be used. A published package
+    records sizes and the digest of its manifest, no digests of its files.
     """
     from solarwm.checkpoints.directory import find, scan, step_of
     from solarwm.checkpoints.manifest import verify as prove
+    from solarwm.checkpoints.packages import is_package
     from solarwm.errors.types import FaultList
 
+    if is_package(path):
+        emit(_package_proof(path), json=json, text=_proof_lines)
+        return
     listing = scan(path)
     places = [entry.path for entry in listing.complete] if every else []
     places = places or [find(path)]
@@ -101,6 +126,67 @@ def verify(
         ],
     }
     emit(report, json=json, text=_proof_lines)
+
+
+@group.command(
+    epilog="Example: solarwm checkpoint export outputs/my-run --format released --output my-weights"
+)
+def export(
+    path: PlaceArgument,
+    output: Annotated[Path, typer.Option("--output", help="Directory to write; must not exist.")],
+    format: Annotated[
+        Format, typer.Option("--format", help="Layout to write: the published package.")
+    ] = Format.RELEASED,
+    default_weights: Annotated[
+        DefaultWeights | None,
+        typer.Option(help="Weights the release note names; EMA where there is one."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write the weights of a training checkpoint as a published package.
+
+    The directory holds `model.pt` (live and averaged weights, step, config), the manifest, the
+    release note and the marker; `infer` and `weights_only` starts read it, a resume does not.
+    """
+    from solarwm.checkpoints.release import export_released
+
+    del format
+    default = default_weights.value if default_weights else None
+    target = export_released(path, output, default_weights=default)
+    emit(_package(target), json=json, text=_package_lines)
+
+
+def _package(path: Path) -> dict[str, Any]:
+    from solarwm.checkpoints.packages import read_package
+
+    package = read_package(path)
+    return {
+        "schema": "solarwm.package-inspection.v1",
+        "path": str(path),
+        "step": package.step,
+        "contract": package.contract,
+        "weights": list(package.weights),
+        "default_weights": package.default_weights,
+        "metadata": package.metadata,
+        "num_bytes": sum(item.stat().st_size for item in path.rglob("*") if item.is_file()),
+    }
+
+
+def _package_proof(path: Path) -> dict[str, Any]:
+    details = _package(path)
+    return {
+        "schema": "solarwm.checkpoint-verification.v1",
+        "digests_checked": False,
+        "checkpoints": [
+            {
+                "path": str(path),
+                "step": details["step"],
+                "num_files": sum(item.is_file() for item in path.rglob("*")),
+                "num_bytes": details["num_bytes"],
+                "strays": [],
+            }
+        ],
+    }
 
 
 def _summary(entry: Entry) -> dict[str, Any]:
@@ -172,6 +258,20 @@ def _detail_lines(details: dict[str, Any]) -> Iterator[str]:
         for item in details["members"]
     ]
     yield from columns(rows)
+
+
+def _package_lines(details: dict[str, Any]) -> Iterator[str]:
+    from solarwm.storage.space import format_bytes
+
+    yield (
+        f"{details['path']}: published package of step {details['step']}, "
+        f"{format_bytes(details['num_bytes'])}"
+    )
+    for name, value in details["contract"].items():
+        yield f"  {name:28} {value}"
+    yield f"  {'weights':28} {', '.join(details['weights']) or 'not recorded'}"
+    yield f"  {'default weights':28} {details['default_weights'] or 'not named'}"
+    yield f"  {'numerics':28} {details['metadata'].get('numerics') or 'published'}"
 
 
 def _proof_lines(report: dict[str, Any]) -> Iterator[str]:

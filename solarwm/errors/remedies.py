@@ -40,6 +40,8 @@ _BY_CODE: dict[str, str] = {
     "checkpoint.mismatch": "resume with the config the checkpoint was made with (its resolved-config.json)",
     "checkpoint.peer-failed": "read ranks/rank-NNNNN.failure.json of the rank that failed first",
     "checkpoint.replicas-differ": "use one version of torch and of solarwm on all nodes",
+    "checkpoint.released-package": "start from it with checkpoint.mode weights_only, or infer with it",
+    "checkpoint.source-mismatch": "name the source the config expects, or mend what it expects",
     "checkpoint.unsafe": "copy the checkpoint itself to where the link stands",
     "cli.action-mismatch": "run the command the config is for, or set action",
     "cli.file-exists": "choose another path, or remove the file first",
@@ -140,6 +142,7 @@ _BY_CODE: dict[str, str] = {
     "weights.missing": "check the path; a directory of weights holds *.safetensors or model.pt",
     "weights.mixed-prefix": "save the weights once more from one module, with or without the prefix throughout",
     "weights.no-match": "point the config at weights of this family and size",
+    "weights.nonfinite": "take an earlier checkpoint: the run had diverged when this one was saved",
     "weights.role-missing": "choose weights the file holds: live or ema",
     "weights.shape": "point the config at weights of this family and size, or mend model.profile",
 }

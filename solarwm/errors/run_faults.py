@@ -51,6 +51,17 @@ RUNS: dict[str, Entry] = {
         "A tensor that is not sharded must be equal on all ranks. Saving it would keep one "
         "rank's part and lose the others.",
     ),
+    "checkpoint.released-package": Entry(
+        3,
+        "A published package is no training checkpoint",
+        "It holds weights without the state of a run: training can start from it, not go on with it.",
+    ),
+    "checkpoint.source-mismatch": Entry(
+        3,
+        "The weights come from another training than expected",
+        "Family, stage, rule, camera transform or step of a source of weights differ from what the "
+        "config expects; nothing was loaded.",
+    ),
     "checkpoint.unsafe": Entry(
         3,
         "The checkpoint holds something that is not a tensor",

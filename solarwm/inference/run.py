@@ -210,12 +210,20 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
     resolved, source = prepared.resolved, prepared.source
     config: Any = resolved.config
     spec = resolved.route.spec
-    backbone = load(spec.heavy)(spec.profiles[config.model.profile], config.model)
+    model = config.model.model_copy(update={"numerics": prepared.numerics})
+    backbone = load(spec.heavy)(spec.profiles[config.model.profile], model)
     wanted = plans_of.wanted_weights(resolved)
+    flow_map = resolved.route.objective == "anyflow_forward_map"
     base_path = config.model.base_path
     return Generator(
         backbone=backbone,
-        modules=load_modules(source, wanted, backbone=backbone, device=group.device),
+        modules=load_modules(
+            source,
+            wanted,
+            backbone=backbone,
+            device=group.device,
+            endpoint_gate=config.train.anyflow_gate if flow_map else None,
+        ),
         weights_ids={weights: source.weights_id(weights) for weights in wanted},
         codec=backbone.codec(
             base_path=Path(base_path) if base_path else None,

@@ -93,3 +93,39 @@ def test_runs_are_listed_and_their_state_told_without_torch(tmp_path: Path) -> N
     status = solarwm("run", "status", tmp_path / "run", "--json")
     assert json.loads(status.stdout)["schema"] == "solarwm.run-status.v1"
     assert solarwm("run", "status", tmp_path).returncode == 3
+
+
+def test_a_checkpoint_is_exported_as_a_published_package_and_told_as_one(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    config = {
+        "model": {"family": "wan22_ti2v_5b", "profile": "tiny"},
+        "train": {"stage": "stage0p5", "objective": "flow_matching"},
+    }
+    facts = Facts(
+        occurrences=0,
+        route="wan22_ti2v_5b:stage0p5:bidirectional:flow_matching",
+        resolved_digest="0" * 64,
+        numerics="corrected",
+        topology={},
+        versions={},
+        contract={},
+        config=config,
+    )
+    weights = {"w": torch.ones(2, 3)}
+    role = RoleState(model=weights, ema=weights)
+    CheckpointStore(root).save(4, CheckpointState(roles={"student": role}, facts=facts))
+    package = tmp_path / "package"
+    command = [sys.executable, "-m", "solarwm", "checkpoint", "export", str(root)]
+    command += ["--format", "released", "--output", str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["default_weights"] == "ema"
+    told = json.loads(solarwm("checkpoint", "inspect", package).stdout)
+    assert told["contract"]["stage"] == "stage0p5"
+    assert told["weights"] == ["live", "ema"]
+    assert solarwm("checkpoint", "verify", package).returncode == 0
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert again.returncode == 5
+    (package / "model.pt").write_bytes(b"short")
+    assert solarwm("checkpoint", "verify", package).returncode == 3

@@ -49,7 +49,8 @@ def _save(root, step, module, *, ema=True):
 
 def _resolved(**changes):
     model = SimpleNamespace(**(MODEL | {"numerics": "auto"} | changes))
-    return SimpleNamespace(config=SimpleNamespace(model=model))
+    route = SimpleNamespace(family=model.family, stage="stage0p5", objective="flow_matching")
+    return SimpleNamespace(config=SimpleNamespace(model=model), route=route)
 
 
 def test_a_run_directory_stands_for_its_newest_checkpoint(tmp_path, module):
@@ -80,7 +81,7 @@ def test_missing_weights_are_told_with_what_is_there(tmp_path, module):
         find_weights(path, ("ema",))
     assert caught.value.code == "inference.weights-missing"
     assert caught.value.exit_code == 3
-    assert "student-model" in caught.value.why
+    assert "live weights" in caught.value.why
 
 
 def test_a_path_that_is_not_there_and_a_run_without_checkpoints_are_exit_3(tmp_path):
@@ -92,9 +93,10 @@ def test_a_path_that_is_not_there_and_a_run_without_checkpoints_are_exit_3(tmp_p
 
 def test_a_released_file_records_no_numerics_and_means_published(tmp_path):
     path = tmp_path / "model.pt"
-    path.write_bytes(b"weights")
+    torch.save({"generator": {"a": torch.zeros(1)}}, path)
     source = find_weights(tmp_path, ("live",))
-    assert not source.is_checkpoint
+    assert source.weights == ("live",)
+    assert source.kind == "file"
     assert check_fit(source, _resolved()) == "published"
 
 
