@@ -10,6 +10,7 @@ Shapes: B batch, F latent frames, C latent channels, H W latent height and width
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from solarwm.nn.precision import widened
 from solarwm.nn.random import keyed_generator
 from solarwm.objectives.image_condition import keyed_drops
 from solarwm.objectives.schedules import TimeTable, time_table
-from solarwm.objectives.seam import ObjectiveResult, Velocity
+from solarwm.objectives.seam import ALONE, ObjectiveResult, Surroundings, Velocity, means
 from solarwm.routes.spec import BackboneSpec
 
 UNIFORM_PER_VIDEO = "uniform_per_video"
@@ -94,7 +95,13 @@ class FlowMatching:
     loss_names: tuple[str, ...] = ("flow_matching",)
 
     def losses(
-        self, velocity: Velocity, batch: LatentBatch, *, seed: int, step: int
+        self,
+        velocity: Velocity,
+        batch: LatentBatch,
+        *,
+        seed: int,
+        step: int,
+        around: Surroundings = ALONE,
     ) -> ObjectiveResult:
         """One loss a sample. Draws: purposes `noise`, `time` and `image-drop`, keyed by slot."""
         clean = batch.latents_BFCHW
@@ -128,6 +135,14 @@ class FlowMatching:
             },
         )
 
+    def report(self, sums: Mapping[str, float], samples: int) -> dict[str, float]:
+        """The mean loss."""
+        return means(sums, samples)
+
+    def remember(self, sums: Mapping[str, float], memory: Mapping[str, float]) -> dict[str, float]:
+        """Nothing: steps do not depend on each other."""
+        return {}
+
     def draw_indices(self, frames: int, slots: tuple[int, ...], *, seed: int, step: int) -> Tensor:
         """Table indices int64 [B,F]: one a sample, or one a block of frames."""
         size = len(self.table.sigmas_N)
@@ -149,30 +164,37 @@ class FlowMatching:
         return ~keyed_drops(self.image_dropout, seed=seed, step=step, slots=slots)
 
 
-def draw_noise(clean_BFCHW: Tensor, slots: tuple[int, ...], *, seed: int, step: int) -> Tensor:
+def draw_noise(
+    clean_BFCHW: Tensor, slots: tuple[int, ...], *, seed: int, step: int, purpose: str = "noise"
+) -> Tensor:
     """Standard normal like `clean`, one keyed CPU generator a sample."""
     rows = [
-        torch.randn(clean_BFCHW.shape[1:], generator=keyed_generator(seed, "noise", step, slot))
+        torch.randn(clean_BFCHW.shape[1:], generator=keyed_generator(seed, purpose, step, slot))
         for slot in slots
     ]
     return torch.stack(rows).to(device=clean_BFCHW.device, dtype=clean_BFCHW.dtype)
 
 
-def create(config: Any, spec: BackboneSpec | None = None) -> FlowMatching:
-    """The objective of a resolved run config; `spec` defaults to that of `config.model.family`."""
-    if spec is None:
-        spec = _spec_of(config.model.family)
-    shift_k = config.model.timestep_shift or spec.training_shift
+def training_shift(config: Any, spec: BackboneSpec) -> float:
+    """The timestep shift of a run: that of `model`, else the published one of the family."""
+    shift_k = getattr(config.model, "timestep_shift", None) or spec.training_shift
     if shift_k is None:
         raise SolarError(
             "objective.no-shift",
             f"{spec.family} has no timestep shift to draw noise levels with",
             fixes=["--set model.timestep_shift=5.0"],
         )
+    return float(shift_k)
+
+
+def create(config: Any, spec: BackboneSpec | None = None) -> FlowMatching:
+    """The objective of a resolved run config; `spec` defaults to that of `config.model.family`."""
+    spec = spec or family_spec(config.model.family)
+    shift_k = training_shift(config, spec)
     mode = config.train.timestep_mode or UNIFORM_PER_VIDEO
     numerics = getattr(config.model, "numerics", "auto")
     return FlowMatching(
-        table=time_table(float(shift_k), int(config.train.num_train_timesteps or 1000)),
+        table=time_table(shift_k, int(config.train.num_train_timesteps or 1000)),
         anchored=spec.first_frame_anchored,
         image_dropout=float(config.train.i2v_image_condition_dropout or 0.0),
         timestep_mode=mode,
@@ -181,7 +203,8 @@ def create(config: Any, spec: BackboneSpec | None = None) -> FlowMatching:
     )
 
 
-def _spec_of(family: str) -> BackboneSpec:
+def family_spec(family: str) -> BackboneSpec:
+    """The spec of a family, from the route table."""
     from importlib import import_module
 
     from solarwm.routes.table import ROUTES

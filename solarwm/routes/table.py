@@ -25,7 +25,7 @@ _FACTORIES = {
     "flow_matching": "solarwm.objectives.flow_matching:create",
     "native_rectified_flow": "solarwm.objectives.rectified_flow:create",
     "anyflow_forward_map": "solarwm.objectives.anyflow:create",
-    "self_gradient_forcing": "solarwm.objectives.sgf:create",
+    "self_gradient_forcing": "solarwm.objectives.self_gradient_forcing:create",
 }
 
 
