@@ -15,8 +15,15 @@ from solarwm.objectives.time_pairs import (
 
 @pytest.mark.parametrize(
     ("size", "counts"),
-    [(1, (0, 0, 1)), (2, (1, 0, 1)), (3, (2, 1, 0)), (4, (2, 1, 1)), (6, (3, 2, 1)), (8, (4, 2, 2))]
-    + [(256, (128, 64, 64))],
+    [
+        (1, (0, 0, 1)),
+        (2, (1, 0, 1)),
+        (3, (2, 1, 0)),
+        (4, (2, 1, 1)),
+        (6, (3, 2, 1)),
+        (8, (4, 2, 2)),
+        (256, (128, 64, 64)),
+    ],
 )
 def test_published_counts_round_half_to_even(size, counts):
     classes = published_classes(size, 0.5, 0.25)
