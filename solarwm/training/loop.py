@@ -43,6 +43,14 @@ class Saver(Protocol):
 
     def save(self, step: int, *, cursor: int) -> None: ...
 
+    def poll(self) -> None:
+        """Raise what a save beside training failed with."""
+        ...
+
+    def finish(self) -> None:
+        """Wait until every save is complete."""
+        ...
+
 
 class Validation(Protocol):
     """Generates held-out clips at some steps. Collective over all ranks."""
@@ -93,6 +101,7 @@ def run_steps(
     step, stop_signal, last_saved = plan.first_step, 0, plan.first_step
     with _collection_by_hand():
         while step < plan.last_step and not stop_signal:
+            saver.poll()
             session.at_step(step + 1)
             agreement = _one_step(stage, feed, step=step, plan=plan, session=session, group=group)
             step += 1
@@ -107,6 +116,7 @@ def run_steps(
             if validation is not None and not stop_signal and validation.is_due(step):
                 validation.run(step)
                 gc.collect()
+        saver.finish()
     return LoopEnd(step=step, stop_signal=stop_signal, last_saved=last_saved)
 
 

@@ -13,6 +13,7 @@ import torch
 from solarwm import __version__
 from solarwm.checkpoints import optimizer as slots
 from solarwm.checkpoints import rng
+from solarwm.checkpoints.background import BackgroundSaver, FinishedSave
 from solarwm.checkpoints.manifest import read_manifest
 from solarwm.checkpoints.state import CheckpointState, Facts, RoleState
 from solarwm.checkpoints.store import CheckpointStore
@@ -66,6 +67,12 @@ class StageSaver:
         self._group = group
         self._contract = dict(contract)
         self._session = session
+        section = resolved.config.checkpoint
+        self._when_busy = section.when_busy
+        beside = section.async_save == "always" or (
+            section.async_save == "auto" and group.device.type != "cpu"
+        )
+        self._background = BackgroundSaver(store) if beside else None
 
     def require_room(self) -> None:
         """Refuse (`disk.full`, exit 5) to begin where not even one checkpoint fits. Rank 0 looks."""
@@ -81,20 +88,65 @@ class StageSaver:
     def save(self, step: int, *, cursor: int) -> None:
         """Write the checkpoint after `step` steps, having consumed `cursor` occurrences.
 
-        Raises `train.non-finite` (exit 7) rather than write weights that are not finite.
+        Beside training when the config asks for it: then it is complete when a later `poll` or
+        `finish` says so. Raises `train.non-finite` (exit 7) rather than write weights that are not
+        finite.
         """
         started = time.perf_counter()
         with self._session.phase("save"):
-            role = self._stage.role
-            health.check_weights(self._group, role.parameters, step=step)
-            path = self._store.save(step, self._state(cursor))
+            health.check_weights(self._group, self._stage.role.parameters, step=step)
+            if self._background is None:
+                path = self._store.save(step, self._state(cursor))
+                self._tell(step, path, save_time_s=time.perf_counter() - started)
+            elif self._may_begin(step):
+                self._background.save(step, self._state(cursor))
+
+    def poll(self) -> None:
+        """Tell the saves that were completed beside training; raise what one failed with."""
+        for saved in self._background.poll() if self._background is not None else ():
+            self._tell_background(saved)
+
+    def finish(self) -> None:
+        """Wait until every save is complete."""
+        if self._background is None:
+            return
+        with self._session.phase("save"):
+            for saved in self._background.finish():
+                self._tell_background(saved)
+
+    def _may_begin(self, step: int) -> bool:
+        """Whether to save now; with `when_busy: skip` the ranks agree. Collective over all ranks."""
+        if self._when_busy == "wait" or self._background is None:
+            return True
+        busy = torch.tensor([float(self._background.busy)])
+        self._group.collectives.sum_(busy, label=f"step {step} save busy")
+        if not busy.item():
+            return True
+        self._session.emit(
+            "checkpoint_skipped",
+            schema="solarwm.training-event.v1",
+            step=step,
+            reason="an earlier save is still being written",
+        )
+        return False
+
+    def _tell_background(self, saved: FinishedSave) -> None:
+        self._tell(
+            saved.step,
+            saved.path,
+            save_time_s=saved.stall_s + saved.write_s,
+            stall_s=saved.stall_s,
+            write_s=saved.write_s,
+        )
+
+    def _tell(self, step: int, path: Path, **times: float) -> None:
         self._session.note_outcome(last_checkpoint_step=step)
         self._session.emit(
             "checkpoint",
             schema="solarwm.training-event.v1",
             step=step,
             checkpoint_id=path.name,
-            save_time_s=time.perf_counter() - started,
+            **times,
         )
 
     def load(self, path: Path) -> tuple[int, int]:
