@@ -13,7 +13,6 @@ from solarwm import __version__
 from solarwm.errors.types import SolarError
 
 _EXIT_BUG = 70
-_EXIT_INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -47,8 +46,7 @@ def run(args: list[str]) -> int:
     except SolarError as error:
         return _tell(error, args)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return _EXIT_INTERRUPTED
+        return _tell(SolarError("run.interrupted", "interrupted"), args)
     except BrokenPipeError:
         _close_output()
         return 0
@@ -65,8 +63,7 @@ def run(args: list[str]) -> int:
             sys.stderr.write(str(getattr(error, "message", "")) + "\n")
             return 2
         if type(error).__name__ == "Abort":
-            sys.stderr.write("aborted\n")
-            return _EXIT_INTERRUPTED
+            return _tell(SolarError("run.interrupted", "aborted"), args)
         return _bug(error, args)
 
 

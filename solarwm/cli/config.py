@@ -170,7 +170,11 @@ def resolve(
     sets: SetOption = None,
     set_files: SetFileOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write the JSON there (replaced atomically).")
+        Path | None,
+        typer.Option(
+            "--output",
+            help="Write the JSON there (replaced atomically), and nothing on standard output unless --json.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -188,6 +192,8 @@ def resolve(
         with storage_errors(output):
             output.parent.mkdir(parents=True, exist_ok=True)
             write_bytes_atomic(output, human_json(envelope))
+        if json:
+            print_json(envelope)
         return
     emit(envelope, json=json, text=_summary)
 

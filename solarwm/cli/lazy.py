@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from solarwm import __version__
 from solarwm.cli.commands import COMMANDS
+from solarwm.errors.types import SolarError
 
 MARKUP: Any = "rich" if sys.stdout.isatty() else None
 """Help is styled on a terminal and plain text elsewhere."""
@@ -25,6 +26,13 @@ class LazyGroup(TyperGroup):
         for name, entry in COMMANDS.items():
             self.commands[name] = TyperCommand(name, help=entry.help, rich_markup_mode=MARKUP)
         self.rich_markup_mode = MARKUP
+
+    def invoke(self, ctx: Any) -> Any:
+        """The result of the command; Ctrl-C is told as every other ending is."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SolarError("run.interrupted", "interrupted") from None
 
     def get_params(self, ctx: Any) -> Any:
         """The options of the program itself, converted by hand."""
