@@ -13,7 +13,11 @@ from solarwm import __version__
 from solarwm.errors.types import SolarError
 
 _EXIT_BUG = 70
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSALS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
+)
+"""What a disk or its permissions may answer anywhere; never a fault of the program."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -51,10 +55,11 @@ def run(args: list[str]) -> int:
         _close_output()
         return 0
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        if isinstance(error, OSError) and error.errno in _REFUSALS:
             from solarwm.storage.durable import storage_fault
 
-            _close_output()
+            if error.filename is None:
+                _close_output()
             return _tell(storage_fault(error, Path("standard output")), args)
         usage = _usage(error)
         if usage is not None:

@@ -133,7 +133,7 @@ def copy(
     """Write an example config into a directory, as it is or as its tiny twin."""
     from solarwm.config import examples
     from solarwm.errors.types import SolarError
-    from solarwm.storage.durable import create_bytes
+    from solarwm.storage.durable import create_bytes, storage_errors
 
     example = examples.find(name)
     target = directory / example.path.name
@@ -149,15 +149,17 @@ def copy(
         data = twin(example.path, world_size=world, sequence_parallel_size=sp).encode()
     else:
         data = example.path.read_bytes()
-    directory.mkdir(parents=True, exist_ok=True)
     try:
-        create_bytes(target, data)
+        with storage_errors(target):
+            directory.mkdir(parents=True, exist_ok=True)
+            create_bytes(target, data)
     except FileExistsError:
+        target = target if directory.is_dir() else directory
         raise SolarError(
             "cli.file-exists",
             f"{target} exists already",
             where=str(target),
-            fixes=["choose another directory", f"rm {target}"],
+            fixes=["choose another directory"],
         ) from None
     emit({"path": str(target), "tiny": tiny}, json=json, text=lambda _: [f"wrote {target}"])
 
@@ -180,6 +182,7 @@ def resolve(
 ) -> None:
     """Check a config and print it with every default filled in, its topology and digests."""
     from solarwm.config.resolve import resolve as resolve_config
+    from solarwm.errors.types import SolarError
 
     resolved = resolve_config(config, sets or (), files=set_files or ())
     envelope = resolved.envelope()
@@ -189,9 +192,17 @@ def resolve(
         from solarwm.storage.digests import human_json
         from solarwm.storage.durable import storage_errors, write_bytes_atomic
 
-        with storage_errors(output):
-            output.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes_atomic(output, human_json(envelope))
+        try:
+            with storage_errors(output):
+                output.parent.mkdir(parents=True, exist_ok=True)
+                write_bytes_atomic(output, human_json(envelope))
+        except FileExistsError:
+            raise SolarError(
+                "cli.file-exists",
+                f"{output.parent} is a file",
+                where=str(output),
+                fixes=["choose a path below a directory"],
+            ) from None
         if json:
             print_json(envelope)
         return

@@ -45,6 +45,12 @@ _NOTHING_KNOWN = (
 _NO_LINKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.EMLINK})
 
 
+def _public(path: Path) -> Path:
+    if not is_private_name(path.name):
+        return path
+    return path.with_name(path.name[1:].removesuffix(PRIVATE_SUFFIX).rpartition(".")[0])
+
+
 def _free(path: Path) -> str:
     """`; 12.5 MiB are free in DIRECTORY`, or nothing where that cannot be told."""
     for directory in path.absolute().parents:
@@ -69,9 +75,13 @@ def storage_errors(path: Path) -> Generator[None]:
 
 
 def storage_fault(fault: OSError, path: Path) -> SolarError:
-    """The `disk.*` error that tells a person what the operating system said about `path`."""
+    """The `disk.*` error that tells a person what the operating system said about `path`.
+
+    A private name on the way to `path` is told as the name a person gave.
+    """
     code, why, fix = _CODES.get(fault.errno or 0, _NOTHING_KNOWN)
     place = os.fsdecode(fault.filename) if isinstance(fault.filename, str | bytes) else str(path)
+    path, place = _public(path), str(_public(Path(place)))
     said = f"{why} ({errno.errorcode.get(fault.errno or 0, 'error')}: {fault.strerror or fault})"
     if code == "disk.full":
         said += _free(Path(place))

@@ -230,6 +230,29 @@ def test_a_full_disk_behind_the_output_ends_with_5_and_no_traceback(args: tuple[
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("args", "codes"),
+    [
+        (("config", "copy", "quickstart/stage0p5", "taken"), {"cli.file-exists"}),
+        (("config", "copy", "quickstart/stage0p5", "taken/x"), {"disk.failed"}),
+        (("config", "resolve", "--config", str(BASE), "--output", "taken/x"), {"cli.file-exists"}),
+        (("config", "resolve", "--config", str(BASE), "--output", "folder"), {"disk.failed"}),
+        (("config", "resolve", "--config", str(BASE), "--output", "a" * 300), {"disk.failed"}),
+    ],
+)
+def test_places_that_cannot_be_written_are_no_bugs(
+    args: tuple[str, ...], codes: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    code = 2 if codes == {"cli.file-exists"} else 5
+    told = json.loads(solarwm(*args, "--json", code=code, cwd=tmp_path).stdout)
+    assert told["code"] in codes
+    assert ".partial" not in json.dumps(told["faults"])
+    assert (tmp_path / "taken").read_text() == "kept"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["folder", "taken"]
+
+
 def test_every_command_has_help_with_an_example() -> None:
     from solarwm.cli.commands import COMMANDS
     from solarwm.cli.lazy import load
