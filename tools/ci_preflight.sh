@@ -13,13 +13,13 @@ status=0
 fresh=$(mktemp -d)
 trap 'rm -r "$fresh"' EXIT
 shopt -s nullglob
-files=("$configs"/*.yaml)
+files=("$configs"/*.yaml "$configs"/*.yml)
 if [ ${#files[@]} -eq 0 ]; then
-  echo "$0: no *.yaml in $configs" >&2
+  echo "$0: no *.yaml or *.yml in $configs" >&2
   exit 2
 fi
 for config in "${files[@]}"; do
-  name=$(basename "$config" .yaml)
+  name=$(basename "${config%.*}")
   preview=$previews/$name.json
   if ! "$solarwm" config resolve --config "$config" --output "$fresh/$name.json"; then
     status=2
@@ -30,8 +30,14 @@ for config in "${files[@]}"; do
     status=2
     continue
   fi
-  "$solarwm" config check --strict "$preview" || status=2
-  digests=$("$solarwm" config diff "$preview" "$fresh/$name.json" --json)
+  if ! "$solarwm" config check --strict "$preview"; then
+    status=2
+  fi
+  if ! digests=$("$solarwm" config diff "$preview" "$fresh/$name.json" --json 2>/dev/null); then
+    echo "$config: the preview cannot be compared; resolve it again"
+    status=2
+    continue
+  fi
   case $digests in
     *'"equal": true'*) ;;
     *)

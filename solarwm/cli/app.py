@@ -61,7 +61,7 @@ def run(args: list[str]) -> int:
             if error.filename is None:
                 _close_output()
             return _tell(storage_fault(error, Path("standard output")), args)
-        usage = _usage(error)
+        usage = _usage(error) or _missing_package(error)
         if usage is not None:
             return _tell(usage, args)
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -95,6 +95,24 @@ def _usage(error: Exception) -> SolarError | None:
         where=path,
         fixes=[f"{path} --help"],
     )
+
+
+def _missing_package(error: Exception) -> SolarError | None:
+    """The import of an optional package that is absent, as one of our errors."""
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not name:
+        return None
+    from solarwm.cli.environment import OPTIONAL
+
+    for package, module, purpose, extra in OPTIONAL:
+        if module == name:
+            return SolarError(
+                "data.extra-missing" if extra == "data" else "train.extra-missing",
+                f"packages are missing: {package}",
+                why=f"{package} is for {purpose}",
+                fixes=[f"pip install 'solarwm[{extra}]'" if extra else f"pip install {package}"],
+            )
+    return None
 
 
 def _tell(error: SolarError, args: list[str]) -> int:

@@ -17,8 +17,7 @@ group = typer.Typer(
     help="What this machine offers: Python, devices, optional packages.", add_completion=False
 )
 
-# Distribution, import name, what it is for, the extra that brings it.
-_OPTIONAL = (
+OPTIONAL = (
     ("torch", "torch", "training and generation", "run"),
     ("diffusers", "diffusers", "video autoencoders and library transformers", "run"),
     ("transformers", "transformers", "text encoders", "run"),
@@ -36,6 +35,7 @@ _OPTIONAL = (
     ("torch-npu", "torch_npu", "Ascend devices", "npu"),
     ("flash-attn", "flash_attn", "variable-length attention", ""),
 )
+"""Distribution, import name, what it is for, the extra that brings it."""
 _PUBLISHED = ("diffusers", "transformers", "flash-attn", "peft", "safetensors")
 
 
@@ -52,7 +52,7 @@ def probe(json: JsonOption = False) -> None:
 
 def survey() -> dict[str, Any]:
     """The probe as JSON values: the published keys, plus devices and optional packages."""
-    optional = {item[0]: _package(*item) for item in _OPTIONAL}
+    optional = {item[0]: _package(*item) for item in OPTIONAL}
     torch, why = (
         _torch() if optional["torch"]["present"] else (None, str(optional["torch"]["reason"]))
     )

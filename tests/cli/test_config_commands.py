@@ -253,6 +253,17 @@ def test_places_that_cannot_be_written_are_no_bugs(
     assert sorted(item.name for item in tmp_path.iterdir()) == ["folder", "taken"]
 
 
+def test_a_package_that_is_absent_is_named_with_its_extra(monkeypatch, capsys) -> None:
+    from solarwm.cli.app import run
+
+    monkeypatch.setitem(sys.modules, "av", None)
+    monkeypatch.setattr("solarwm.cli.environment.survey", lambda: __import__("av"))
+    assert run(["environment", "probe", "--json"]) == 5
+    told = json.loads(capsys.readouterr().out)
+    assert told["code"] == "data.extra-missing"
+    assert told["faults"][0]["fixes"] == ["pip install 'solarwm[data]'"]
+
+
 def test_every_command_has_help_with_an_example() -> None:
     from solarwm.cli.commands import COMMANDS
     from solarwm.cli.lazy import load
