@@ -59,16 +59,17 @@ def _explain_routes(key: str, *, json: bool) -> None:
 
 
 def _explanation(key: str) -> dict[str, Any]:
+    from solarwm.errors.redaction import redacted
     from solarwm.routes import compatibility
 
-    ask = compatibility.parse_key(key)
+    ask = compatibility.parse_key(redacted(key))
     row = compatibility.find(ask)
     family = compatibility.of_family(compatibility.normalise(ask).family)
     staged = [item for item in family if ask.stage in (None, item.stage)]
     partial = ask.objective is None and ask.causal_mode is None
     runs = [row] if row is not None else staged if partial else []
     return {
-        "asked": key,
+        "asked": redacted(key),
         "supported": bool(runs),
         "routes": sorted(item.key for item in runs),
         "reasons": [] if runs else compatibility.reasons(ask),

@@ -122,6 +122,8 @@ def test_a_token_is_refused_and_hidden_wherever_it_stands(tmp_path: Path) -> Non
     runs += [("config", "diff", name, str(BASE)) for name in files]
     base = ("config", "resolve", "--config", str(BASE), "--set")
     runs += [(*base, f"name={TOKEN}"), (*base, f"{TOKEN}=1"), (*base, f"train.{TOKEN}={TOKEN}")]
+    told = solarwm("config", "routes", TOKEN, "--explain", cwd=tmp_path)
+    assert TOKEN not in told.stdout + told.stderr
     for args in runs:
         done = solarwm(*args, code=2, cwd=tmp_path)
         assert TOKEN not in done.stdout + done.stderr, args
