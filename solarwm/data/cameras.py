@@ -121,6 +121,32 @@ def check_manifest(
         _refuse("camera.manifest", "the camera array has another dtype", sample_id, why)
 
 
+def check_lens(data: bytes, sample_id: str) -> NDArray[np.float64]:
+    """The stored intrinsics as they are. NaN and infinity are refused whether or not the lens is
+    used, `camera.lens` (exit 3) with the frame.
+    """
+    import numpy as np
+
+    try:
+        loaded = np.load(io.BytesIO(data), allow_pickle=False)
+        array = loaded
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            names = [name for name in _LENS_KEYS if name in loaded.files]
+            if not names:
+                raise ValueError(f"none of {', '.join(_LENS_KEYS)} is in the file")
+            array = loaded[names[0]]
+        array = np.asarray(array, np.float64)
+    except (ValueError, TypeError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        _refuse("camera.lens", "the intrinsics cannot be read", sample_id, str(error))
+    values = 9 if array.shape[-2:] == (3, 3) else 4
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        frame = int(bad[0]) // values if array.size > values else None
+        why = "they hold NaN or infinity"
+        _refuse("camera.lens", "the intrinsics are not finite", sample_id, why, frame=frame)
+    return array
+
+
 def read_lens(
     data: bytes, num_frames: int, frames: Sequence[int], sample_id: str
 ) -> NDArray[np.float64]:
@@ -134,16 +160,9 @@ def read_lens(
     from solarwm.camera.intrinsics import as_focal_centre
 
     try:
-        loaded = np.load(io.BytesIO(data), allow_pickle=False)
-        array = loaded
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            names = [name for name in _LENS_KEYS if name in loaded.files]
-            if not names:
-                raise ValueError(f"none of {', '.join(_LENS_KEYS)} is in the file")
-            array = loaded[names[0]]
-        rows = as_focal_centre(array)
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        _refuse("camera.lens", "the intrinsics cannot be read", sample_id, str(error))
+        rows = as_focal_centre(check_lens(data, sample_id))
+    except ValueError as error:
+        _refuse("camera.lens", "the intrinsics cannot be used", sample_id, str(error))
     if len(rows) == 1:
         return rows
     if len(rows) <= frames[-1]:

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from solarwm.data.cameras import CameraRules, read_lens, read_manifest, read_track, refuse_guard
+from solarwm.data.cameras import (
+    CameraRules,
+    check_lens,
+    read_lens,
+    read_manifest,
+    read_track,
+    refuse_guard,
+)
 from solarwm.data.framing import cover_wan, framed
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
@@ -110,7 +117,12 @@ def read_cameras(
         frame_indices=indices,
         c2w_N44=poses,
         intrinsics_33=_lens(
-            reader, row, indices, _stored_size(row, manifest), (height, width), rules
+            reader,
+            row,
+            indices,
+            _stored_size(row, manifest) if rules.use_source_lens else (height, width),
+            (height, width),
+            rules,
         ),
         fps=rate,
         source_num_frames=num_frames_of(row, manifest),
@@ -221,6 +233,9 @@ def _lens(
     from solarwm.camera.intrinsics import fixed_intrinsics, matrix, through_crop
 
     if not rules.use_source_lens:
+        if row.intrinsics_member is not None:
+            stored = reader.read(row.shard, row.intrinsics_member, shard_size=row.shard_size)
+            check_lens(stored, row.sample_id)
         return fixed_intrinsics()
     data = reader.read(row.shard, _member(row, "intrinsics_member"), shard_size=row.shard_size)
     lens = read_lens(data, row.num_frames, indices, row.sample_id)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from solarwm.data.cameras import CameraRules, read_lens, read_track, refuse_guard
+from solarwm.data.cameras import CameraRules, check_lens, read_lens, read_track, refuse_guard
 from solarwm.data.index import iterate_rows
 from solarwm.data.records import manifest_of, num_frames_of, source_fps_of
 from solarwm.data.rows import Row, typed_row
@@ -198,9 +198,12 @@ def _cameras(reader: ShardReader, row: Row, manifest: Mapping[str, Any], rules: 
     )
     if fault:
         refuse_guard(fault.why, fault.frame, row.sample_id)
-    if rules.use_source_lens and row.intrinsics_member is not None:
+    if row.intrinsics_member is not None:
         data = reader.read(row.shard, row.intrinsics_member)
-        read_lens(data, len(track), range(len(track)), row.sample_id)
+        if rules.use_source_lens:
+            read_lens(data, len(track), range(len(track)), row.sample_id)
+        else:
+            check_lens(data, row.sample_id)
     return describe_motion(track)
 
 

@@ -101,6 +101,15 @@ def test_the_fixed_lens_is_the_default_and_the_source_lens_an_option(world) -> N
     assert np.array_equal(lens, cameras.intrinsics_33)
 
 
+@pytest.mark.parametrize("used", [True, False], ids=["source lens", "fixed lens"])
+def test_a_lens_that_is_not_finite_is_refused_with_its_frame_used_or_not(world, used) -> None:
+    lens = np.tile([40.0, 42.0, 24.0, 16.0], (12, 1))
+    lens[5, 2] = np.nan
+    members = world.members(**{"intrinsics.npy": world.npy(lens)})
+    fault = refused(world, members=members, rules=CameraRules(use_source_lens=used))
+    assert (fault.code, fault.exit_code, fault.context["frame"]) == ("camera.lens", 3, 5)
+
+
 def test_a_lens_that_zooms_is_refused_with_its_frame(world) -> None:
     lens = np.tile([40.0, 42.0, 24.0, 16.0], (12, 1))
     lens[4:, 0] = 50
