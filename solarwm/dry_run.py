@@ -47,14 +47,16 @@ def dry_run(
     the meta device when torch is installed.
     """
     faults: list[SolarError] = []
+    _route(resolved, command, faults)
     _placeholders(resolved, faults)
     launcher = _launcher(resolved, command, environ, faults)
     root = _run_directory(resolved, working_directory or Path.cwd())
     assets = _assets(resolved, faults)
     indexes = _indexes(resolved, faults)
     model = _model(resolved, command, faults)
+    resumed = None
     if all(fault.exit_code == LAUNCH for fault in faults):
-        _start(resolved, command, root, options, faults)
+        resumed = _start(resolved, command, root, options, faults)
     return {
         "schema": SCHEMA,
         "command": command,
@@ -63,6 +65,7 @@ def dry_run(
         "source": str(resolved.source),
         "resolved_digest": resolved.resolved_digest,
         "run_directory": str(root),
+        "resumes": resumed,
         "topology": resolved.topology.plain(),
         "notes": list(resolved.notes),
         "placeholders": list(resolved.placeholders),
@@ -107,6 +110,18 @@ def _launcher(
         "seen": seen,
         "expected": resolved.topology.world_size,
     }
+
+
+def _route(resolved: ResolvedRun, command: str, faults: list[SolarError]) -> None:
+    """A route that this release cannot run is told before anything a user might fetch for it."""
+    if command != "train":
+        return
+    from solarwm.training.opening import require_route
+
+    try:
+        require_route(resolved)
+    except SolarError as error:
+        _keep(faults, error)
 
 
 def _placeholders(resolved: ResolvedRun, faults: list[SolarError]) -> None:
@@ -208,8 +223,11 @@ def _start(
     root: Path,
     options: StartOptions,
     faults: list[SolarError],
-) -> None:
-    """What the command itself refuses before it writes, found by the command's own checks."""
+) -> dict[str, Any] | None:
+    """What the command itself refuses before it writes, found by the command's own checks.
+
+    Gives the checkpoint a training would go on from, if one.
+    """
     try:
         if command == "train":
             from solarwm.training import resuming
@@ -223,6 +241,8 @@ def _start(
                 allow_fresh=options.allow_fresh,
             )
             check_files(resolved, root, source)
+            if source.checkpoint is not None:
+                return {"checkpoint": str(source.checkpoint), "step": source.step}
         elif command == "infer":
             from solarwm.inference.run import check_files as check_generation
 
@@ -230,11 +250,12 @@ def _start(
                 resolved, root, resume=options.resume is not None, first_row=options.first_row
             )
         else:
-            from solarwm import api
+            from solarwm.inference.preencoding import check_files as check_preencoding
 
-            api.preencode(resolved)
+            check_preencoding(resolved, root)
     except SolarError as error:
         _keep(faults, error)
+    return None
 
 
 def _exists(module: str) -> bool:

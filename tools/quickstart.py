@@ -171,7 +171,8 @@ def report(chain: Chain, name: str, out: Path, generations: list[Path]) -> None:
         made,
         title="A world model, learned on this machine",
         lead="A small camera-controlled video model, trained on a rendered room and asked to drive "
-        "along paths it has not seen. Every figure is measured against the exact truth.",
+        "along paths it has not seen. Pictures are measured against the exactly rendered truth, and against the "
+        "same truth passed through the small VAE.",
     )
     own = [clip for clip in made[0].clips if clip.camera == "source"]
     if own:

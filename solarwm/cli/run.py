@@ -56,7 +56,10 @@ def _list_lines(listing: dict[str, Any]) -> Iterator[str]:
 def _status_lines(run: dict[str, Any]) -> Iterator[str]:
     yield f"{run['run']}: {run['state']}"
     yield f"  route  {_text(run['route'])}"
-    yield f"  step   {_text(run['step'])}"
+    total = f" of {run['max_steps']}" if run["max_steps"] else ""
+    yield f"  step   {_text(run['step'])}{total}"
+    if run["figures"]:
+        yield "  " + "  ".join(f"{name} {value:.4g}" for name, value in run["figures"].items())
     if run["last_time"] is not None:
         then = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run["last_time"]))
         yield f"  last   {then}"
@@ -65,6 +68,8 @@ def _status_lines(run: dict[str, Any]) -> Iterator[str]:
     result = run["result"] or {}
     if "first_failing_rank" in result:
         yield f"  first failing rank  {result['first_failing_rank']}, phase {result.get('phase')}"
+    if "stopped_rank" in result:
+        yield f"  stopped by a signal, first seen by rank {result['stopped_rank']}"
     if run["state"] == "died":
         yield "  It ended without a result (killed?). Nothing needs cleaning: --resume latest."
     for place in run["ranks"]:

@@ -93,6 +93,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
         f"  processes  {launcher['seen']} seen, {launcher['expected']} expected",
         f"  run        {report['run_directory']}",
     ]
+    if report["resumes"]:
+        lines.append(f"  resumes    {report['resumes']['checkpoint']}")
     model = report["model"]
     if model.get("parameters") is not None:
         lines.append(

@@ -116,7 +116,9 @@ def check_launcher(launcher: Launcher, topology: ProcessCounts, *, command: str 
             f"{', '.join(REQUIRED)} set by torchrun",
             fixes=[
                 launch_line(expected, command),
-                f"--set distributed.world_size={launcher.world_size}",
+                f"--set distributed.world_size={launcher.world_size}, with the batch numbers that fit it"
+                if command == "train"
+                else f"--set distributed.world_size={launcher.world_size}",
             ],
             context={"seen": launcher.world_size, "expected": expected},
         )

@@ -27,7 +27,7 @@ class GenerationProgress:
             figure = event.get("psnr_truth")
             words = f"{figure:.2f} dB" if isinstance(figure, float) else ""
             line = (
-                f"clip {self._done}/{self._total}: {event['pass']} slot {event['slot']} "
+                f"clip {self._done}/{self._total} of this rank: {event['pass']} slot {event['slot']} "
                 f"{words} ({event['duration_s']:.1f} s)"
             )
             if self._bar is not None:

@@ -144,7 +144,7 @@ def _quality(quality: dict[str, Any], summaries: Sequence[Any]) -> str:
         f"<div class='card'>{charts.dot_plot(rows, unit='dB')}{legend}</div>"
         f"<div class='card'>{_psnr_table(quality, summaries)}</div>"
         f"<h2>Asked and reached</h2><p class='muted'>The least each figure should be in the long "
-        f"profile. This is interpolation in one learned scene: it shows that cameras, attention "
+        f"profile; a short first run need not reach them. This is interpolation in one learned scene: it shows that cameras, attention "
         f"and sampling work end to end, not that the model knows other places.</p>"
         f"<div class='card'>{_demand_table(demands(quality))}</div>"
     )
@@ -177,7 +177,7 @@ def _psnr_table(quality: dict[str, Any], summaries: Sequence[Any]) -> str:
 def _demand_table(table: Sequence[Demand]) -> str:
     lines = [
         "<table><tr><th>Figure</th><th class='number'>reached</th><th class='number'>asked</th>"
-        "<th></th></tr>"
+        "<th>verdict</th></tr>"
     ]
     for demand in table:
         if demand.value is None:

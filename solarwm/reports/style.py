@@ -51,13 +51,13 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: 8px 12px 8px 0; border-bottom: 1px solid var(--line); }
 th { color: var(--muted); font-weight: 500; font-size: 14px; }
 tr:last-child td { border-bottom: 0; }
-td.number, th.number { text-align: right; padding-right: 4px; padding-left: 12px; }
+td.number, th.number { text-align: right; padding-right: 16px; padding-left: 12px; }
 td small { display: block; color: var(--muted); font-size: 13px; }
 td.path { overflow-wrap: anywhere; font-family: ui-monospace, Menlo, Consolas, monospace;
   font-size: 13px; }
 .met { color: var(--good); font-weight: 600; white-space: nowrap; }
-.missed { color: var(--bad); font-weight: 600; white-space: nowrap; }
-.clips { display: grid; gap: 18px; grid-template-columns: repeat(auto-fill, minmax(290px, 1fr)); }
+.missed { color: var(--muted); font-weight: 600; white-space: nowrap; }
+.clips { display: grid; gap: 18px; grid-template-columns: repeat(auto-fill, minmax(min(440px, 100%), 1fr)); }
 .clip { padding: 0; overflow: hidden; margin: 0; }
 .clip video { display: block; width: 100%; background: #000; image-rendering: auto; }
 .clip figcaption { padding: 12px 16px 14px; font-size: 14px; }

@@ -111,6 +111,8 @@ def conclude(layout: RunLayout, *, launch: Place, own_code: int, facts: Mapping[
             if first.get(name) not in (None, "", {})
         }
     status = "interrupted" if code in STOP_CODES else "failed"
+    if status == "interrupted":
+        fields["stopped_rank"] = fields.pop("first_failing_rank")
     write_outcome(layout, status=status, exit_code=code, facts={**facts, **fields})
 
 

@@ -91,8 +91,10 @@ def effective_events(path: Path) -> list[dict[str, Any]]:
     return kept
 
 
-def last_event(path: Path, *, tail_size: int = 1 << 16) -> dict[str, Any] | None:
-    """The last whole event in the last `tail_size` bytes of a stream, or None."""
+def last_event(
+    path: Path, *, kind: str | None = None, tail_size: int = 1 << 16
+) -> dict[str, Any] | None:
+    """The last whole event, of `kind` if given, in the last `tail_size` bytes of a stream, or None."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
@@ -105,7 +107,7 @@ def last_event(path: Path, *, tail_size: int = 1 << 16) -> dict[str, Any] | None
             record: object = orjson.loads(line)
         except orjson.JSONDecodeError:
             continue
-        if isinstance(record, dict):
+        if isinstance(record, dict) and kind in (None, cast("dict[str, Any]", record).get("event")):
             return cast("dict[str, Any]", record)
     return None
 

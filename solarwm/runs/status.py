@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from solarwm.errors.types import SolarError
 from solarwm.runs.events import last_event
@@ -45,6 +45,9 @@ class RunStatus:
     name: str | None
     route: str | None
     step: int | None
+    max_steps: int | None
+    figures: dict[str, float]
+    """Loss, gradient norm, rate and times of rank 0's last optimizer step."""
     exit_code: int | None
     message: str | None
     last_time: float | None
@@ -61,6 +64,8 @@ class RunStatus:
             "name": self.name,
             "route": self.route,
             "step": self.step,
+            "max_steps": self.max_steps,
+            "figures": self.figures,
             "exit_code": self.exit_code,
             "message": self.message,
             "last_time": self.last_time,
@@ -113,6 +118,7 @@ def read_status(root: Path) -> RunStatus:
     state = _state(locked, result, holder, beats, started=is_run(root))
     ended = result if state == (result or {}).get("status") else None
     last = last_event(layout.event_stream(0)) or {}
+    last_step = last_event(layout.event_stream(0), kind="optimizer_step") or {}
     steps = [step for beat in beats if (step := _int(beat.get("step"))) is not None]
     if (step := _int(last.get("step"))) is not None:
         steps.append(step)
@@ -123,6 +129,8 @@ def read_status(root: Path) -> RunStatus:
         name=launch.get("name"),
         route=launch.get("route"),
         step=_int((ended or {}).get("step")) if ended and "step" in ended else _max(steps),
+        max_steps=_int(last_step.get("max_steps")),
+        figures=_figures(last_step),
         exit_code=_int((ended or {}).get("exit_code")),
         message=(ended or {}).get("message") or None,
         last_time=_max(time for time in times if time is not None),
@@ -160,6 +168,16 @@ def _rank(beat: dict[str, Any]) -> RankStatus:
         host=beat.get("host"),
         pid=_int(beat.get("pid")),
     )
+
+
+def _figures(event: dict[str, Any]) -> dict[str, float]:
+    losses = event.get("losses")
+    told = cast("dict[str, object]", losses) if isinstance(losses, dict) else {}
+    found: dict[str, object] = {"loss": told.get("mean")}
+    for name in ("gradient_norm", "lr", "step_time_s", "data_wait_s", "samples_per_s"):
+        found[name] = event.get(name)
+    values = {name: _float(value) for name, value in found.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _int(value: object) -> int | None:

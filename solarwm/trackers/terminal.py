@@ -95,7 +95,7 @@ class TerminalTracker:
             self._progress.update(self._encode_task, completed=done)
         elif done == total or time.monotonic() - self._told_at > 5.0:
             self._told_at = time.monotonic()
-            self._line(f"encoded {done}/{total} clips")
+            self._line(f"encoded {done}/{total} clips of this rank")
 
     def _line(self, text: str) -> None:
         if self._progress is not None:

@@ -216,6 +216,19 @@ def test_resume_at_the_last_step_ends_at_once_with_a_note(warm, tmp_path: Path) 
     assert (tmp_path / "run" / "run-result.json").read_bytes() == before
 
 
+def test_a_run_stopped_on_request_says_how_far_it_is_to_go(warm, tmp_path: Path) -> None:
+    from solarwm.runs.status import read_status
+
+    ended = warm.train(tmp_path / "run", "train.max_steps=6", options=("--stop-after", "2"))
+    assert "run stopped after step 2, as asked" in ended.texts[0]
+    assert (ended.result["step"], ended.result["max_steps"]) == (2, 6)
+    status = read_status(ended.root)
+    assert (status.step, status.max_steps) == (2, 6)
+    last = ended.events()[-1]
+    assert status.figures["loss"] == last["losses"]["mean"]
+    assert status.figures["step_time_s"] == last["step_time_s"]
+
+
 def test_resume_refuses_another_recipe_and_tells_a_moved_end(warm, tmp_path: Path) -> None:
     warm.train(tmp_path / "run", "train.max_steps=4", options=("--stop-after", "2"))
     resume = ("--resume", "latest")

@@ -63,6 +63,7 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(
     assert time.monotonic() - sent < 20
     assert ended.codes == [code, code]
     assert (ended.result["status"], ended.result["exit_code"]) == ("interrupted", code)
+    assert "first_failing_rank" not in ended.result
     steps = [[record["step"] for record in ended.events(r)][-1] for r in (0, 1)]
     assert steps[0] == steps[1] == ended.result["step"]
     newest = max(ended.root.glob("checkpoint_model_*"))

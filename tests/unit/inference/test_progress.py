@@ -15,6 +15,6 @@ def test_lines_count_the_clips_of_this_start_and_name_failures():
     progress.show({"event": "something_else"})
     progress.close()
     assert stream.getvalue().splitlines() == [
-        "clip 1/2: right slot 3 16.50 dB (1.2 s)",
+        "clip 1/2 of this rank: right slot 3 16.50 dB (1.2 s)",
         "failed: right slot 4: gone",
     ]
