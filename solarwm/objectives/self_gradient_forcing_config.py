@@ -28,6 +28,11 @@ class SelfGradientForcingFields(Section):
     corrected."""
     last_step_only: bool = False
     """Always exit at the last denoising step."""
+    delta_policy: Literal["drop", "keep_diagonal", "keep_consistency"] = "drop"
+    """What becomes of the endpoint embedding of the Stage1 flow map: dropped as published, kept
+    with the endpoint at the own time, or kept with the endpoint at 0 (x0 in one jump)."""
+    anyflow_gate: Fraction = 0.25
+    """Share of the endpoint embedding in the time embedding, where `delta_policy` keeps it."""
 
 
 class WanSelfGradientForcingFields(SelfGradientForcingFields):
@@ -58,9 +63,13 @@ class WanSelfGradientForcingFields(SelfGradientForcingFields):
     score_max_timestep: Annotated[Positive, Recipe(value=980.0)] = 980.0
     """Largest raw time at which scores are compared; at most 1000."""
     real_guidance_scale: Annotated[NonNegative, Recipe(value=3.0)] = 3.0
-    """Guidance of the teacher: c + scale x (c - u). 0 = none."""
+    """Guidance of the teacher, by `guidance_convention`: 3 is c + 3 x (c - u) as published, known
+    elsewhere as scale 4. 0 = none."""
     fake_guidance_scale: Annotated[NonNegative, Recipe(value=0.0)] = 0.0
     """Guidance of the critic. 0 = none."""
+    guidance_convention: Literal["conditional", "unconditional"] = "conditional"
+    """What a guidance scale s means: `conditional` c + s x (c - u), as published, 0 = none;
+    `unconditional` u + s x (c - u), 1 = none. The first at s is the second at s + 1."""
     negative_prompt: Text | None = None
     """Prompt of the unconditional branch of the teacher; needed for training with guidance."""
     strict_numeric_checks: bool = False

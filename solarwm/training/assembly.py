@@ -1,132 +1,164 @@
-"""From a resolved config to a stage that can step: backbone, weights, layout, optimizer, average."""
+"""From a resolved config to a stage that can step: backbone, weights, roles, objective."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from solarwm.backbones.seam import Backbone
+from solarwm.checkpoints.sources import load_source
+from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.group import RankGroup
-from solarwm.distributed.sharding import DTYPES, REPLICATED, fingerprint, lay_out
-from solarwm.errors.types import SolarError
-from solarwm.training.ema import ShardEma
-from solarwm.training.optim import adamw
-from solarwm.training.schedule import WarmupCosine
-from solarwm.training.stage import Role, SingleRoleStage, checkpoint_activations
+from solarwm.training.fields import DROP, BidirectionalField, TeacherForcedField, TeacherForcedMap
+from solarwm.training.initial_weights import FLOW_MAP, STUDENT, StartWeights, start_weights
+from solarwm.training.negative_prompt import negative_text
+from solarwm.training.roles import compute_dtype, frozen_module, trained_role
+from solarwm.training.self_forcing_stage import SelfForcingStage
+from solarwm.training.stage import SingleRoleStage, Stage
+
+Weights = dict[str, StartWeights]
 
 
 def open_backbone(resolved: Any) -> Backbone:
     """The backbone of the chosen route at the chosen profile."""
     spec = resolved.route.spec
     profile = spec.profiles[resolved.config.model.profile]
-    return _load(spec.heavy)(profile, resolved.config.model)
+    backbone = _load(spec.heavy)(profile, resolved.config.model)
+    backbone.compile_flex = bool(getattr(resolved.config.runtime, "compile_flex", False))
+    return backbone
 
 
-def build_module(resolved: Any, backbone: Backbone, device: torch.device) -> nn.Module:
-    """The student's transformer with its start weights: those of the base model, of `checkpoint`,
-    or drawn."""
+def build_module(
+    resolved: Any,
+    backbone: Backbone,
+    device: torch.device,
+    role: str = STUDENT,
+    start: StartWeights | None = None,
+    drawn: bool = False,
+) -> nn.Module:
+    """The transformer of a role with its start weights: those of `start`, of the base model, or
+    drawn.
+
+    `drawn` asks for no start weights, since a checkpoint will fill them in.
+    """
     config = resolved.config
-    module = backbone.build(device=device, seed=config.data.seed)
-    checkpoint = config.checkpoint
-    if checkpoint.mode == "weights_only":
-        weights = checkpoint.weights or "live"
-        chosen = weights if isinstance(weights, str) else weights[0]
-        backbone.load(module, Path(checkpoint.path), weights=chosen)
+    module = backbone.build(
+        device=device, seed=config.data.seed, endpoint_gate=endpoint_gate(resolved, role)
+    )
+    if drawn:
+        return module
+    if start is not None:
+        load_source(start.source, backbone, module, weights=start.weights, endpoint=start.endpoint)
     elif config.model.profile == "released":
         base = Path(config.model.base_path)
-        backbone.load(module, base / config.model.assets.transformer_weights, weights="live")
+        endpoint = "fill" if resolved.route.objective == FLOW_MAP else "exact"
+        place = base / config.model.assets.transformer_weights
+        backbone.load(module, place, weights="live", endpoint=endpoint)
     return module
 
 
-def build_stage(resolved: Any, group: RankGroup) -> SingleRoleStage:
-    """The stage of a single-role route on this rank's device. Collective over all ranks."""
-    config, spec = resolved.config, resolved.route.spec
+def endpoint_gate(resolved: Any, role: str = STUDENT) -> float | None:
+    """Share of the endpoint embedding of a role's transformer; None where it has none."""
+    train = resolved.config.train
+    keeps = resolved.route.objective == FLOW_MAP or getattr(train, "delta_policy", DROP) != DROP
+    return train.anyflow_gate if role == STUDENT and keeps else None
+
+
+def build_stage(resolved: Any, group: RankGroup, *, resuming: bool = False) -> Stage:
+    """The stage of a route on this rank's device; `resuming` leaves what a checkpoint will fill in.
+    Collective over all ranks."""
     backbone = open_backbone(resolved)
-    module = build_module(resolved, backbone, group.device)
-    module.train()
-    sharding = config.train.fsdp
-    if sharding.activation_checkpointing:
-        checkpoint_activations(module, block_class=spec.block_class)
-    layout = lay_out(
-        module,
+    start = start_weights(resolved)
+    if resolved.route.causal_mode == "self_gradient_forcing":
+        return _self_forcing(resolved, group, backbone, start, resuming=resuming)
+    config = resolved.config
+    module = build_module(resolved, backbone, group.device, STUDENT, start.get(STUDENT), resuming)
+    role = trained_role(
+        resolved,
         group,
-        strategy=sharding.strategy,
-        block_class=spec.block_class,
-        param_dtype=sharding.param_dtype,
-        reduce_dtype=sharding.reduce_dtype,
+        module,
+        name=STUDENT,
+        optimizer=config.train.optimizer,
+        warmup=config.warmup_steps,
+        updates=config.train.max_steps,
+        average=config.ema,
     )
-    role = Role(
-        name="student",
-        module=module,
-        layout=layout,
-        optimizer=_optimizer(config.train.optimizer, module),
-        schedule=WarmupCosine(
-            warmup=config.warmup_steps,
-            total=config.train.max_steps,
-            min_ratio=config.train.optimizer.min_lr_ratio,
-        ),
-        base_lr=config.train.optimizer.lr,
-        grad_clip=config.train.optimizer.grad_clip,
-        ema=_average(config.ema, module),
-    )
-    if sharding.strategy in REPLICATED:
-        require_equal_replicas(group, role.parameters)
     return SingleRoleStage(
         backbone=backbone,
         objective=_load(resolved.route.objective_factory)(config),
         role=role,
         seed=config.data.seed,
         global_batch_size=config.train.global_batch_size,
-        autocast=_autocast(sharding),
+        autocast=compute_dtype(config.train.fsdp),
+        group=group,
+        open_field=_field(resolved, backbone, group.device),
     )
 
 
-def require_equal_replicas(group: RankGroup, parameters: list[nn.Parameter]) -> None:
-    """Refuse (exit 5) to train replicas that differ. Collective over all ranks."""
-    if group.world_size == 1:
-        return
-    sums = group.collectives.gather(fingerprint(parameters), label="weights equal")
-    different = [index for index in range(len(sums)) if not torch.equal(sums[index], sums[0])]
-    if different:
-        raise SolarError(
-            "distributed.replicas-differ",
-            f"rank {different[0]} holds other weights than rank 0",
-            why="every rank must start from equal weights",
-            fixes=["use one version of torch and of solarwm on all nodes"],
-            context={"ranks": different},
-        )
+def _self_forcing(
+    resolved: Any, group: RankGroup, backbone: Backbone, start: Weights, *, resuming: bool
+) -> SelfForcingStage:
+    config = resolved.config
+    train = config.train
+    objective = _load(resolved.route.objective_factory)(config)
 
+    def module(role: str, drawn: bool) -> nn.Module:
+        return build_module(resolved, backbone, group.device, role, start.get(role), drawn)
 
-def _optimizer(section: Any, module: nn.Module) -> torch.optim.AdamW:
-    return adamw(
-        (p for p in module.parameters() if p.requires_grad),
-        lr=section.lr,
-        betas=section.betas,
-        eps=section.eps,
-        weight_decay=section.weight_decay,
+    student = trained_role(
+        resolved,
+        group,
+        module(STUDENT, resuming),
+        name=STUDENT,
+        optimizer=train.optimizer,
+        warmup=train.optimizer.warmup_steps,
+        updates=objective.student_updates(train.max_steps),
+        average=config.ema,
+        average_starts_as_copy=True,
+    )
+    critic = trained_role(
+        resolved,
+        group,
+        module("critic", resuming),
+        name="critic",
+        optimizer=train.critic_optimizer,
+        warmup=train.critic_optimizer.warmup_steps,
+        updates=train.max_steps,
+        average=None,
+    )
+    return SelfForcingStage(
+        backbone=backbone,
+        objective=objective,
+        student=student,
+        critic=critic,
+        teacher=frozen_module(resolved, group, module("teacher", False)),
+        negative_1TD=negative_text(resolved, backbone, group.device),
+        delta_policy=train.delta_policy,
+        seed=config.data.seed,
+        global_batch_size=train.global_batch_size,
+        autocast=compute_dtype(train.fsdp),
+        group=group,
     )
 
 
-def _average(section: Any, module: nn.Module) -> ShardEma | None:
-    if not section.enabled:
-        return None
-    return ShardEma(
-        module,
-        decay=section.decay,
-        start_step=section.start_step,
-        update_every=section.update_every,
-        warmup_steps=section.warmup_steps,
-    )
-
-
-def _autocast(sharding: Any) -> torch.dtype | None:
-    if sharding.strategy not in REPLICATED or sharding.param_dtype in (None, "float32", "float64"):
-        return None
-    return DTYPES[sharding.param_dtype]
+def _field(
+    resolved: Any, backbone: Backbone, device: torch.device
+) -> Callable[[nn.Module, LatentBatch], Any]:
+    route = resolved.route
+    if route.causal_mode == "bidirectional":
+        return partial(BidirectionalField, backbone)
+    if route.objective != FLOW_MAP:
+        return partial(TeacherForcedField, backbone)
+    negative: Tensor | None = None
+    if getattr(resolved.config.train, "anyflow_fuse_guidance_scale", 1.0) != 1.0:
+        negative = negative_text(resolved, backbone, device)
+    return partial(TeacherForcedMap, backbone, negative_1TD=negative)
 
 
 def _load(reference: str) -> Any:

@@ -15,8 +15,9 @@ class ShardEma:
     """s <- d s + (1 - d) w in fp32 over local shards, without communication.
 
     Made from the live weights. After completed step n it is updated when n >= start_step and
-    n % update_every == 0; while n < warmup_steps the decay is 0, a pure copy. `shadow` holds one
-    tensor a parameter, laid out like it, by parameter name.
+    n % update_every == 0; while n < warmup_steps the decay is 0, a pure copy. With `starts_as_copy`
+    the first update is a copy too, and before it there is no average. `shadow` holds one tensor a
+    parameter, laid out like it, by parameter name.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class ShardEma:
         start_step: int = 0,
         update_every: int = 1,
         warmup_steps: int = 0,
+        starts_as_copy: bool = False,
     ) -> None:
         if not 0.0 <= decay <= 1.0:
             raise ValueError(f"ema decay {decay} is outside 0..1")
@@ -34,6 +36,7 @@ class ShardEma:
         self.start_step = start_step
         self.update_every = max(1, update_every)
         self.warmup_steps = warmup_steps
+        self.starts_as_copy = starts_as_copy
         self.num_updates = 0
         self._module = module
         kind = torch.float32
@@ -42,12 +45,18 @@ class ShardEma:
             for name, parameter in module.named_parameters()
         }
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is an average: from the start, or from the first update on."""
+        return self.num_updates > 0 or not self.starts_as_copy
+
     @torch.no_grad()
     def update(self, step: int) -> bool:
         """Take in the weights after completed step `step`; False when this step is not averaged."""
         if step < self.start_step or step % self.update_every:
             return False
-        decay = 0.0 if step < self.warmup_steps else self.decay
+        copying = step < self.warmup_steps or not self.exists
+        decay = 0.0 if copying else self.decay
         averages = [local(tensor) for tensor in self.shadow.values()]
         weights = [
             local(parameter.detach()).to(average.dtype)

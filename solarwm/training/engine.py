@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,10 @@ from solarwm.training.dataset import TrainingData, open_training_data
 from solarwm.training.feed import Feed
 from solarwm.training.loop import LoopEnd, LoopPlan, run_steps
 from solarwm.training.opening import wants_validation
+from solarwm.training.preencoded import preencoded_clips
 from solarwm.training.resuming import Source
 from solarwm.training.saving import StageSaver, contract_of, numerics_of
-from solarwm.training.stage import SingleRoleStage
+from solarwm.training.stage import Stage
 from solarwm.training.threads import limit_threads
 from solarwm.training.validating import TrainingValidation
 from solarwm.training.warming import encode_ahead
@@ -70,8 +72,9 @@ def train_rank(
         ) as group,
     ):
         session.watch_collectives(lambda: group.collectives.last)
+        session.note_outcome(max_steps=config.train.max_steps)
         session.enter("model")
-        stage = build_stage(resolved, group)
+        stage = build_stage(resolved, group, resuming=source.checkpoint is not None)
         saver = _saver(session, resolved, group, stage, source, data)
         for text in source.passed_over if session.is_main else ():
             session.emit("note", schema="solarwm.training-event.v1", text=f"passed over {text}")
@@ -87,7 +90,8 @@ def train_rank(
             saver.require_room()
         session.enter("encode")
         clips = open_clips(session, resolved, data, stage)
-        count = (last_step - first_step) * config.train.global_batch_size
+        batches = stage.updates_before(last_step) - stage.updates_before(first_step)
+        count = batches * config.train.global_batch_size
         session.raise_if_stopped(_encode(session, clips, group, first=cursor, count=count))
         validation = _validation(session, resolved, group, stage)
         session.enter("train")
@@ -102,6 +106,7 @@ def train_rank(
             LoopPlan(
                 first_step=first_step,
                 last_step=last_step,
+                max_steps=config.train.max_steps,
                 save_every=config.save_every,
                 save_at_end=config.save_every > 0 or last_step < config.train.max_steps,
                 plan_fingerprint=data.fingerprint,
@@ -109,16 +114,16 @@ def train_rank(
             ),
             cursor=cursor,
         )
-        session.note_outcome(step=end.step, last_checkpoint_step=end.last_saved)
+        session.note_outcome(step=end.step)
         session.raise_if_stopped(end.stop_signal)
         session.enter("end")
 
 
 def open_clips(
-    session: RunSession, resolved: ResolvedRun, data: TrainingData, stage: SingleRoleStage
+    session: RunSession, resolved: ResolvedRun, data: TrainingData, stage: Stage
 ) -> ClipSource:
-    """The clips of a run's training index, encoded by the backbone's codec, kept in its latent
-    cache."""
+    """The clips of a run's training index: latent records, or raw clips encoded by the backbone's
+    codec and kept in its latent cache."""
     config = resolved.config
     model, section = config.model, config.data
     codec = _codec(resolved, stage)
@@ -133,7 +138,8 @@ def open_clips(
             reason=skip.reason,
         )
 
-    return ClipSource(
+    make = partial(preencoded_clips, resolved) if section.encoding == "preencoded" else ClipSource
+    return make(
         index=data.index,
         order=data.order,
         reader=ShardReader(data.shard_root, max_open=section.tar_cache_size),
@@ -162,7 +168,7 @@ def _saver(
     session: RunSession,
     resolved: ResolvedRun,
     group: RankGroup,
-    stage: SingleRoleStage,
+    stage: Stage,
     source: Source,
     data: TrainingData,
 ) -> StageSaver:
@@ -210,7 +216,7 @@ def _encode(
 
 
 def _validation(
-    session: RunSession, resolved: ResolvedRun, group: RankGroup, stage: SingleRoleStage
+    session: RunSession, resolved: ResolvedRun, group: RankGroup, stage: Stage
 ) -> TrainingValidation | None:
     """Its codec is its own, since the feed may be encoding at the same time."""
     if not wants_validation(resolved.config):
@@ -226,7 +232,7 @@ def _validation(
     )
 
 
-def _codec(resolved: ResolvedRun, stage: SingleRoleStage) -> VideoCodec:
+def _codec(resolved: ResolvedRun, stage: Stage) -> VideoCodec:
     model: Any = resolved.config.model
     return stage.backbone.codec(
         base_path=Path(model.base_path) if model.base_path else None,
@@ -239,7 +245,7 @@ def _loop(
     session: RunSession,
     resolved: ResolvedRun,
     group: RankGroup,
-    stage: SingleRoleStage,
+    stage: Stage,
     saver: StageSaver,
     clips: ClipSource,
     validation: TrainingValidation | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,10 +13,10 @@ from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.devices import peak_device_bytes, resident_bytes
 from solarwm.distributed.group import RankGroup
 from solarwm.nn.random import keyed_seed
-from solarwm.training import health, optim
 from solarwm.training.feed import Feed
 from solarwm.training.schedule import due
-from solarwm.training.stage import MicroResult, SingleRoleStage
+from solarwm.training.stage import MicroResult, Stage, Update
+from solarwm.training.updating import make_update, microbatch_losses, slowest_wait
 
 
 class Session(Protocol):
@@ -67,6 +67,8 @@ class LoopPlan:
     first_step: int
     """Steps completed before this start."""
     last_step: int
+    max_steps: int
+    """Where the schedule ends; `last_step` may come before it."""
     save_every: int
     save_at_end: bool
     plan_fingerprint: str
@@ -80,11 +82,10 @@ class LoopEnd:
 
     step: int
     stop_signal: int
-    last_saved: int
 
 
 def run_steps(
-    stage: SingleRoleStage,
+    stage: Stage,
     feed: Feed,
     *,
     plan: LoopPlan,
@@ -98,96 +99,88 @@ def run_steps(
     Raises `train.non-finite` before the optimizer step that would use a bad number. Collective over
     all ranks.
     """
-    step, stop_signal, last_saved = plan.first_step, 0, plan.first_step
+    step, stop_signal = plan.first_step, 0
     with _collection_by_hand():
         while step < plan.last_step and not stop_signal:
             saver.poll()
             session.at_step(step + 1)
-            agreement = _one_step(stage, feed, step=step, plan=plan, session=session, group=group)
+            stop_signal = _one_step(stage, feed, step=step, plan=plan, session=session, group=group)
             step += 1
-            stop_signal = agreement.stop_signal
             if stop_signal:
                 session.at_boundary()
             ending = step == plan.last_step or bool(stop_signal)
             if due(step, plan.save_every) or (ending and plan.save_at_end):
                 saver.save(step, cursor=feed.cursor)
-                last_saved = step
                 gc.collect()
             if validation is not None and not stop_signal and validation.is_due(step):
                 validation.run(step)
                 gc.collect()
         saver.finish()
-    return LoopEnd(step=step, stop_signal=stop_signal, last_saved=last_saved)
+    return LoopEnd(step=step, stop_signal=stop_signal)
 
 
 def _one_step(
-    stage: SingleRoleStage,
+    stage: Stage,
     feed: Feed,
     *,
     step: int,
     plan: LoopPlan,
     session: Session,
     group: RankGroup,
-) -> health.StepAgreement:
+) -> int:
+    """Every update of one step; gives the agreed stop signal, or 0."""
     started = time.perf_counter()
-    role, number = stage.role, step + 1
-    role.optimizer.zero_grad(set_to_none=True)
-    batches, data_wait_s = feed.step_batches()
-    batches = [batch.to(group.device) for batch in batches]
-    results = [stage.backward(batch, step=step) for batch in batches]
-    replicated = role.layout.name == "none"
-    agreement = health.agree(
-        group,
-        step=number,
-        batches=batches,
-        results=results,
-        loss_names=stage.objective.loss_names,
-        local_norm=health.local_norm(role.parameters) if replicated else None,
-        stop_signal=session.stop_requested or 0,
-        data_wait_s=data_wait_s,
-    )
-    role.layout.reduce(role.parameters)
-    norm = role.layout.norm(role.parameters)
-    gradient_norm = float(norm)
-    health.check_norm(gradient_norm, step=number, batches=batches)
-    optim.clip(role.parameters, norm, role.grad_clip)
-    lr = role.base_lr * role.schedule.factor(step)
-    optim.set_rate(role.optimizer, lr)
-    role.optimizer.step()
-    if role.ema is not None:
-        role.ema.update(number)
-    role.optimizer.zero_grad(set_to_none=True)
+    planned = stage.updates(step)
+    made = [
+        make_update(
+            update,
+            feed,
+            step=step,
+            global_batch_size=stage.global_batch_size,
+            group=group,
+            stop_signal=session.stop_requested or 0,
+        )
+        for update in planned
+    ]
     step_time_s = time.perf_counter() - started
-    size = stage.global_batch_size
-    named = {name: total / size for name, total in agreement.named_sums.items()}
+    last, ema = made[-1], stage.role.ema
     session.emit(
         "optimizer_step",
         schema="solarwm.training-step.v1",
-        step=number,
-        max_steps=plan.last_step,
-        grad_accum=len(batches),
-        losses={**named, "mean": agreement.loss_sum / size},
-        gradient_norm=gradient_norm,
+        step=step + 1,
+        max_steps=plan.max_steps,
+        grad_accum=len(last.batches),
+        losses={name: value for updated in made for name, value in updated.losses.items()},
+        gradient_norm=last.gradient_norm,
         microbatches=[
-            _microbatch(batch, result, stage=stage, step=step, plan=plan)
-            for batch, result in zip(batches, results, strict=True)
+            _microbatch(batch, result, update=update, stage=stage, step=step, plan=plan)
+            for update, updated in zip(planned, made, strict=True)
+            for batch, result in zip(updated.batches, updated.results, strict=True)
         ],
-        lr=lr,
+        lr=last.lr,
+        roles={updated.role: updated.plain() for updated in made},
         step_time_s=step_time_s,
-        data_wait_s=data_wait_s,
-        slowest_data_wait_s=agreement.slowest_data_wait_s,
-        samples_per_s=size / step_time_s,
+        data_wait_s=sum(updated.data_wait_s for updated in made),
+        slowest_data_wait_s=slowest_wait(made),
+        samples_per_s=len(made) * stage.global_batch_size / step_time_s,
         resident_bytes=resident_bytes(),
         peak_device_bytes=peak_device_bytes(group.device),
-        ema_updates=role.ema.num_updates if role.ema is not None else 0,
+        ema_updates=ema.num_updates if ema is not None else 0,
     )
-    return agreement
+    return max(updated.agreement.stop_signal for updated in made)
 
 
 def _microbatch(
-    batch: LatentBatch, result: MicroResult, *, stage: SingleRoleStage, step: int, plan: LoopPlan
+    batch: LatentBatch,
+    result: MicroResult,
+    *,
+    update: Update,
+    stage: Stage,
+    step: int,
+    plan: LoopPlan,
 ) -> dict[str, Any]:
     return {
+        "role": update.role.name,
         "identity": {
             "sample_ids": list(batch.sample_ids),
             "start_frames": list(batch.start_frames),
@@ -197,12 +190,8 @@ def _microbatch(
             "plan_fingerprint": plan.plan_fingerprint,
             "checkpoint_id": plan.checkpoint_id,
         },
-        "losses": _means(stage.objective.loss_names, result.metrics),
+        "losses": microbatch_losses(update, result),
     }
-
-
-def _means(names: Sequence[str], metrics: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(metrics[name].double().mean()) for name in names}
 
 
 @contextmanager

@@ -34,11 +34,7 @@ def require_packages(
 def require_route(resolved: ResolvedRun) -> None:
     """Refuse (exit 2) to train a route that this release only resolves and checks."""
     route = resolved.route
-    if (
-        route.causal_mode == "bidirectional"
-        and route.roles == ("student",)
-        and _exists(route.spec.heavy.partition(":")[0])
-    ):
+    if _exists(route.spec.heavy.partition(":")[0]):
         return
     raise SolarError(
         "cli.not-available",

@@ -1,4 +1,4 @@
-"""Saving a single-role stage and taking it up again, bit for bit."""
+"""Saving a stage with all its roles and taking it up again, bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from solarwm.errors.types import SolarError
 from solarwm.storage.space import require_free
 from solarwm.training import health
 from solarwm.training.loop import Session
-from solarwm.training.stage import SingleRoleStage
+from solarwm.training.stage import Role, Stage
 
 
 def contract_of(resolved: Any, *, data_fingerprint: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class StageSaver:
 
     def __init__(
         self,
-        stage: SingleRoleStage,
+        stage: Stage,
         store: CheckpointStore,
         *,
         resolved: Any,
@@ -78,12 +78,8 @@ class StageSaver:
         """Refuse (`disk.full`, exit 5) to begin where not even one checkpoint fits. Rank 0 looks."""
         if self._group.world_rank:
             return
-        role = self._stage.role
-        size = sum(p.numel() * p.element_size() for p in role.module.parameters())
-        moments = 2 * sum(p.numel() * p.element_size() for p in role.parameters)
-        shadow = role.ema.shadow.values() if role.ema is not None else ()
-        average = sum(tensor.numel() * tensor.element_size() for tensor in shadow)
-        require_free(self._store.run_root, size + moments + average)
+        size = sum(_bytes_of(role) for role in self._stage.roles)
+        require_free(self._store.run_root, size)
 
     def save(self, step: int, *, cursor: int) -> None:
         """Write the checkpoint after `step` steps, having consumed `cursor` occurrences.
@@ -94,7 +90,8 @@ class StageSaver:
         """
         started = time.perf_counter()
         with self._session.phase("save"):
-            health.check_weights(self._group, self._stage.role.parameters, step=step)
+            parameters = [p for role in self._stage.roles for p in role.parameters]
+            health.check_weights(self._group, parameters, step=step)
             if self._background is None:
                 path = self._store.save(step, self._state(cursor))
                 self._tell(step, path, save_time_s=time.perf_counter() - started)
@@ -157,37 +154,27 @@ class StageSaver:
         """
         record = self._store.record(path)
         self._require_contract(path, record.facts.contract)
-        role = self._stage.role
-        names = slots.named_parameters(role.module)
-        member = read_manifest(path).member(f"{role.name}-optimizer")
-        if member is None:
-            raise _mismatch(path, "it has no optimizer state", [])
-        state = RoleState(
-            model=slots.named_tensors(role.module),
-            optimizer=slots.allocate_state(role.optimizer, names, member, place=str(path)),
-            ema=self._average(),
-        )
-        self._store.load_into(path, {role.name: state})
-        groups = record.facts.optimizers[role.name]
-        slots.restore_groups(role.optimizer, names, groups, place=str(path))
-        if role.ema is not None:
-            role.ema.num_updates = int(record.facts.trainer["ema_updates"])
+        trainer = record.facts.trainer
+        self._stage.memory = {key: float(v) for key, v in trainer.get("memory", {}).items()}
+        states = {}
+        for role in self._stage.roles:
+            if role.ema is not None:
+                role.ema.num_updates = int(trainer["ema_updates"])
+            states[role.name] = _empty_state(path, role)
+        self._store.load_into(path, states)
+        for role in self._stage.roles:
+            names = slots.named_parameters(role.module)
+            groups = record.facts.optimizers[role.name]
+            slots.restore_groups(role.optimizer, names, groups, place=str(path))
         self._require_recipe(path, record.facts.config)
         self._restore_random(path, record.world_size)
         return record.step, record.facts.occurrences
 
     def _state(self, cursor: int) -> CheckpointState:
-        role, resolved = self._stage.role, self._resolved
-        names = slots.named_parameters(role.module)
-        updates = role.ema.num_updates if role.ema is not None else 0
+        roles, resolved = self._stage.roles, self._resolved
+        ema = self._stage.role.ema
         return CheckpointState(
-            roles={
-                role.name: RoleState(
-                    model=slots.named_tensors(role.module),
-                    optimizer=slots.optimizer_tensors(role.optimizer, names),
-                    ema=self._average(),
-                )
-            },
+            roles={role.name: _state_of(role) for role in roles},
             facts=Facts(
                 occurrences=cursor,
                 route=resolved.route.key,
@@ -202,17 +189,19 @@ class StageSaver:
                 },
                 contract=self._contract,
                 config=resolved.canonical,
-                trainer={"ema_updates": updates},
-                optimizers={role.name: slots.describe_groups(role.optimizer, names)},
+                trainer={
+                    "ema_updates": ema.num_updates if ema is not None else 0,
+                    "memory": self._stage.memory,
+                },
+                optimizers={
+                    role.name: slots.describe_groups(
+                        role.optimizer, slots.named_parameters(role.module)
+                    )
+                    for role in roles
+                },
             ),
             rank_record=rng.capture(),
         )
-
-    def _average(self) -> dict[str, torch.Tensor] | None:
-        ema = self._stage.role.ema
-        if ema is None:
-            return None
-        return {slots.clean_name(name): tensor for name, tensor in ema.shadow.items()}
 
     def _require_contract(self, path: Path, saved: Mapping[str, Any]) -> None:
         names = sorted(set(saved) | set(self._contract))
@@ -241,6 +230,43 @@ class StageSaver:
         record = self._store.rank_record(path, self._group.world_rank)
         if record is not None:
             rng.restore(record, place=str(path))
+
+
+def _state_of(role: Role) -> RoleState:
+    """The tensors of a role as they stand."""
+    names = slots.named_parameters(role.module)
+    return RoleState(
+        model=slots.named_tensors(role.module),
+        optimizer=slots.optimizer_tensors(role.optimizer, names),
+        ema=_average(role),
+    )
+
+
+def _empty_state(path: Path, role: Role) -> RoleState:
+    """The tensors of a role to be filled from the checkpoint at `path`."""
+    member = read_manifest(path).member(f"{role.name}-optimizer")
+    if member is None:
+        raise _mismatch(path, f"it has no optimizer state of the {role.name}", [])
+    names = slots.named_parameters(role.module)
+    return RoleState(
+        model=slots.named_tensors(role.module),
+        optimizer=slots.allocate_state(role.optimizer, names, member, place=str(path)),
+        ema=_average(role),
+    )
+
+
+def _average(role: Role) -> dict[str, torch.Tensor] | None:
+    if role.ema is None or not role.ema.exists:
+        return None
+    return {slots.clean_name(name): tensor for name, tensor in role.ema.shadow.items()}
+
+
+def _bytes_of(role: Role) -> int:
+    """What a role takes in a checkpoint: weights, two moments, the average."""
+    size = sum(p.numel() * p.element_size() for p in role.module.parameters())
+    moments = 2 * sum(p.numel() * p.element_size() for p in role.parameters)
+    shadow = role.ema.shadow.values() if role.ema is not None else ()
+    return size + moments + sum(tensor.numel() * tensor.element_size() for tensor in shadow)
 
 
 def _mismatch(path: Path, why: str, fields: list[str]) -> SolarError:

@@ -24,7 +24,7 @@ from solarwm.inference.quality import summarise
 from solarwm.inference.transaction import GenerationStore
 from solarwm.training.loop import Session
 from solarwm.training.schedule import due
-from solarwm.training.stage import SingleRoleStage
+from solarwm.training.stage import Stage
 
 REPORT_SCHEMA = "solarwm.wan22-training-validation.v1"
 
@@ -36,7 +36,7 @@ class TrainingValidation:
     def __init__(
         self,
         resolved: Any,
-        stage: SingleRoleStage,
+        stage: Stage,
         *,
         codec: VideoCodec,
         group: RankGroup,
@@ -83,7 +83,11 @@ class TrainingValidation:
 
     def _generate(self, step: int) -> dict[str, Any]:
         role, group = self._stage.role, self._group
-        started = [p for p in self._passes if p.weights != "ema" or role.ema is not None]
+        started = [
+            p
+            for p in self._passes
+            if p.weights != "ema" or (role.ema is not None and role.ema.exists)
+        ]
         store = GenerationStore(
             self._root / "validation" / f"step_{step:06d}", family=self._resolved.route.family
         )

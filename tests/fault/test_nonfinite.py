@@ -9,8 +9,8 @@ PATCH = """
 import os, torch
 from solarwm.objectives import flow_matching
 real = flow_matching.FlowMatching.losses
-def losses(self, velocity, batch, *, seed, step):
-    result = real(self, velocity, batch, seed=seed, step=step)
+def losses(self, velocity, batch, *, seed, step, **more):
+    result = real(self, velocity, batch, seed=seed, step=step, **more)
     if os.environ.get("RANK", "0") == "{rank}" and step == 2:
         {act}
     return result

@@ -1,0 +1,104 @@
+"""One optimizer update of one role: accumulate, agree, reduce, clip, step, average."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from solarwm.data.tensors import LatentBatch
+from solarwm.distributed.group import RankGroup
+from solarwm.distributed.sharding import REPLICATED
+from solarwm.training import health, optim
+from solarwm.training.feed import Feed
+from solarwm.training.stage import MicroResult, Update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updated:
+    """What an update left to tell."""
+
+    role: str
+    number: int
+    """Updates this role has had, this one included."""
+    losses: dict[str, float]
+    """Named losses of the global batch, and the optimised loss as `mean`."""
+    gradient_norm: float
+    lr: float
+    batches: tuple[LatentBatch, ...]
+    results: tuple[MicroResult, ...]
+    data_wait_s: float
+    agreement: health.StepAgreement
+
+    def plain(self) -> dict[str, Any]:
+        """For the step's event."""
+        return {"update": self.number, "gradient_norm": self.gradient_norm, "lr": self.lr}
+
+
+def make_update(
+    update: Update,
+    feed: Feed,
+    *,
+    step: int,
+    global_batch_size: int,
+    group: RankGroup,
+    stop_signal: int,
+) -> Updated:
+    """Take the next global batch and move the role, in the step after `step` completed ones.
+
+    Raises `train.non-finite` before the optimizer would use a bad number. Collective over all
+    ranks.
+    """
+    role, number = update.role, step + 1
+    role.optimizer.zero_grad(set_to_none=True)
+    made, data_wait_s = feed.step_batches()
+    batches = [batch.to(group.device) for batch in made]
+    results = [update.backward(batch) for batch in batches]
+    replicated = role.layout.name in REPLICATED
+    agreement = health.agree(
+        group,
+        step=number,
+        batches=batches,
+        results=results,
+        loss_names=update.loss_names,
+        local_norm=health.local_norm(role.parameters) if replicated else None,
+        stop_signal=stop_signal,
+        data_wait_s=data_wait_s,
+    )
+    role.layout.reduce(role.parameters)
+    norm = role.layout.norm(role.parameters)
+    gradient_norm = float(norm)
+    health.check_norm(gradient_norm, step=number, batches=batches)
+    optim.clip(role.parameters, norm, role.grad_clip)
+    lr = role.base_lr * role.schedule.factor(update.number)
+    optim.set_rate(role.optimizer, lr)
+    role.optimizer.step()
+    if role.ema is not None:
+        role.ema.update(update.number + 1)
+    role.optimizer.zero_grad(set_to_none=True)
+    update.finish(agreement.named_sums)
+    return Updated(
+        role=role.name,
+        number=update.number + 1,
+        losses={
+            **update.report(agreement.named_sums, global_batch_size),
+            "mean": agreement.loss_sum / global_batch_size,
+        },
+        gradient_norm=gradient_norm,
+        lr=lr,
+        batches=tuple(batches),
+        results=tuple(results),
+        data_wait_s=data_wait_s,
+        agreement=agreement,
+    )
+
+
+def microbatch_losses(update: Update, result: MicroResult) -> dict[str, float]:
+    """The named losses of one microbatch of this rank."""
+    sums = {name: float(result.metrics[name].double().sum()) for name in update.loss_names}
+    return update.report(sums, len(result.per_sample_B))
+
+
+def slowest_wait(updates: Sequence[Updated]) -> float:
+    """Seconds the slowest rank waited for data, over all updates of a step."""
+    return sum(updated.agreement.slowest_data_wait_s for updated in updates)
