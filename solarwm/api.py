@@ -48,17 +48,13 @@ def infer(resolved: ResolvedRun, *, resume: bool = False, first_row: bool = Fals
 
 
 def preencode(resolved: ResolvedRun) -> int:
-    """Refuses (exit 2): this release encodes while it trains and has no latent data sets of its own."""
-    from solarwm.errors.types import SolarError
+    """Encode the raw clips of a config into a published latent data set; gives the exit code 0.
 
-    raise SolarError(
-        "cli.not-available",
-        "solarwm preencode does not write latents yet",
-        why="this release trains from raw clips and keeps their latents in a cache of the run "
-        "(data.latent_cache_dir)",
-        fixes=["add --dry-run", "train with data.encoding: online"],
-        context={"route": resolved.route.key},
-    )
+    Raises `preencode.incomplete` (exit 4) when some clips could not be encoded. Collective over all ranks.
+    """
+    from solarwm.inference.preencoding import preencode as run_preencoding
+
+    return run_preencoding(resolved)
 
 
 def synthesize(

@@ -11,6 +11,7 @@ from solarwm.cli.run_options import (
     SetFileOption,
     SetOption,
     open_run,
+    print_result,
     show_dry_run,
 )
 
@@ -22,10 +23,16 @@ def preencode(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Encode raw clips into a latent data set; this release checks the config only (--dry-run)."""
+    """Encode raw clips into a latent data set. For several processes start it with torchrun.
+
+    The same command goes on where a killed run stopped.
+    """
     resolved = open_run(config, set_, set_file, command="preencode")
     if dry_run:
         raise typer.Exit(show_dry_run(resolved, command="preencode", json=json))
     from solarwm import api
 
-    raise typer.Exit(api.preencode(resolved))
+    code = api.preencode(resolved)
+    if json:
+        print_result(resolved)
+    raise typer.Exit(code)

@@ -4,7 +4,9 @@ published format).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Any
 
 HASH_NAMESPACE_153 = "solarwm-latent-153f-v1"
 SIX_WINDOW_DATASETS = frozenset(("abot", "miradata", "sekai_game"))
@@ -61,3 +63,40 @@ def window_153_hashed(num_frames: int, source_sample_id: str) -> int:
     """Start of the one 153-frame window of any other clip."""
     text = HASH_NAMESPACE_153.encode() + b"\x00" + source_sample_id.encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") % (num_frames - 152)
+
+
+def window_fault(
+    block: Mapping[str, Any], *, frames: int, num_frames: int, assignment: str, sample_id: str
+) -> str | None:
+    """What is wrong with the window a manifest's `preencoding` block tells, or None.
+
+    `deterministic_hash_v1` recomputes every start; `materialized_index_v1` takes ordinary 153-frame
+    starts as the index froze them and checks the sample id instead.
+    """
+    namespace, source = block.get("window_hash_namespace"), str(block.get("source_sample_id"))
+    if namespace != f"solarwm-latent-{frames}f-v1":
+        return f"expected namespace solarwm-latent-{frames}f-v1, found {namespace!r}"
+    index, count, start = (
+        block.get(key) for key in ("window_index", "window_count", "start_frame")
+    )
+    if not (type(index) is int and type(count) is int and 0 <= index < count):
+        return f"window {index!r} of {count!r}"
+    if num_frames < frames:
+        return f"a source of {num_frames} frames holds no window of {frames}"
+    dataset = block.get("source_dataset")
+    if assignment == "materialized_index_v1":
+        if sample_id != f"{source}/latent-{frames}f-w{index:02d}":
+            return f"expected sample id {source}/latent-{frames}f-w{index:02d}"
+        if dataset not in source.split("/")[:2]:
+            return f"source dataset {dataset!r} is not in the first two parts of {source!r}"
+    if frames == 81:
+        starts = windows_81(num_frames)
+    elif dataset in SIX_WINDOW_DATASETS:
+        starts = windows_153_six(num_frames)
+    elif assignment == "materialized_index_v1":
+        return None if count == 1 else f"expected one window, found {count}"
+    else:
+        starts = (window_153_hashed(num_frames, source),)
+    if len(starts) != count or starts[index] != start:
+        return f"expected windows at {list(starts)}, found window {index} of {count} at {start}"
+    return None

@@ -194,6 +194,44 @@ FILES: dict[str, Entry] = {
         "The index cannot be read",
         "The operating system refused; its reason is given.",
     ),
+    "latent.contract": Entry(
+        3,
+        "A latent record does not keep its contract",
+        "Names, sizes and number types of a record's tensors follow from family, frames, height and "
+        "width; the family adds rules (masks, indices, first latents).",
+    ),
+    "latent.manifest": Entry(
+        3,
+        "The manifest of a latent record tells of another one",
+        "Its `preencoding` block must carry the format, frames, size, number type and window that the "
+        "data section asks for.",
+    ),
+    "latent.marker": Entry(
+        3,
+        "A latent data set is not the one the config asks for",
+        "COMPLETE.json of a latent data set keeps what it was made from: index, geometry, number type, "
+        "codec. Training compares it with its own config before the first step.",
+    ),
+    "latent.none": Entry(
+        3,
+        "No clip could be encoded",
+        "Every row of the index failed, so no latent data set was published.",
+    ),
+    "latent.not-finite": Entry(
+        3,
+        "A latent record holds NaN or infinity",
+        "Such a record is neither written nor trained on.",
+    ),
+    "latent.other-encoder": Entry(
+        3,
+        "A latent record was made by another codec",
+        "Latents of one autoencoder mean nothing to a model trained on those of another.",
+    ),
+    "latent.unreadable": Entry(
+        3,
+        "A latent record cannot be read",
+        "Records are safetensors files and are parsed strictly; pickles are never opened.",
+    ),
     "shard.bad-path": Entry(
         3,
         "A shard key leads out of the data root",

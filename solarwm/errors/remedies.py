@@ -12,6 +12,8 @@ _BY_KIND: dict[str, str] = {
     "import": "mend the source and import again into another --out; docs/data-contract.md shows the layouts",
     "index": "mend the row in the source of the index, or take it out; solarwm data inspect INDEX checks it again",
     "inference": "solarwm checkpoint verify PATH; fewer steps or a lower guidance when the weights are sound",
+    "latent": "encode the named clip again with solarwm preencode, or take its row out of the index",
+    "preencode": "--set preencode.output_root=NEW_DIR --set preencode.logical_output_root=OTHER_NEW_DIR",
     "run": "solarwm run list DIRECTORY shows the runs that are there",
     "shard": "copy the shard again from its source, then solarwm data validate INDEX",
     "train": "solarwm run status RUN_DIRECTORY shows the last steps",

@@ -149,6 +149,18 @@ RUNS: dict[str, Entry] = {
         "checkpoint.path names a training run, one of its checkpoints, a released directory or a weight file, "
         "and the asked weights (live or ema) must be in it.",
     ),
+    "preencode.incomplete": Entry(
+        4,
+        "Some clips could not be encoded",
+        "The latent data set was published without them. control/errors.jsonl below output_root names "
+        "each clip with its reason.",
+    ),
+    "preencode.other-work": Entry(
+        2,
+        "The place of a latent data set is taken",
+        "output_root, logical_output_root or the work directory beside it holds what was made from "
+        "another index, size or codec. Existing data sets are never touched.",
+    ),
     "run.directory-busy": Entry(
         2,
         "The directory is in use by another run",

@@ -12,6 +12,7 @@ from solarwm.data.order import IndexedOrder
 from solarwm.data.shards import ShardReader
 from solarwm.errors.types import SolarError
 from solarwm.storage.digests import blake2s_hex, canonical_json
+from solarwm.training.latent_sets import require_records
 
 TABLES = "shard-tables"
 
@@ -64,6 +65,8 @@ def open_training_data(data: Any) -> TrainingData:
     order = IndexedOrder.of(index, data.seed)
     root = Path(data.transport.root)
     _require_shards(index, root)
+    if data.encoding == "preencoded":
+        require_records(index, data)
     for row in index.rows:
         order.start_frame(
             row.ordinal, row, data.pixel_frames, fps=data.fps, random_start=data.random_start
@@ -74,13 +77,6 @@ def open_training_data(data: Any) -> TrainingData:
 
 
 def _require_supported(data: Any) -> None:
-    if data.encoding != "online":
-        raise SolarError(
-            "cli.not-available",
-            "training from preencoded latents is not in this release",
-            where="data.encoding",
-            fixes=["--set data.encoding=online"],
-        )
     if data.order != "indexed":
         raise SolarError(
             "cli.not-available",

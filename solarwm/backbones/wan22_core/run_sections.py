@@ -229,7 +229,10 @@ class WanPreencode(PreencodeSection):
     """Directory to write (absolute)."""
     logical_output_root: Annotated[Text, Location(absolute=True)]
     """Address the index will be read from (absolute); neither root lies inside the other."""
-    dtype: Annotated[Literal["bfloat16", "float32"], Recipe(value="bfloat16")] = "bfloat16"
+    dtype: Annotated[
+        Literal["bfloat16", "float32"],
+        Recipe(by=derived.by_profile(released="bfloat16", other="float32")),
+    ] = "bfloat16"
     """Number type of stored latents."""
     caption_source: Annotated[str, Format(value="frozen")] = "frozen"
     """Captions as they stand in the index."""
