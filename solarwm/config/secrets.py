@@ -87,7 +87,7 @@ def _clean(document: Document, value: Any, path: Path) -> Any:
                     here,
                     f"{dotted(here)} holds a secret",
                     why=COPIED,
-                    fixes=[f"remove it; {key}_file may name a file that holds it"],
+                    fixes=["remove it; the programs that need it read it from their environment"],
                 )
                 continue
             kept[key] = _clean(document, item, here)
