@@ -233,6 +233,49 @@ def test_geometry_binds_the_released_model_and_is_filled_in_for_the_tiny_one() -
     assert [fix.partition("=")[2] for fix in fault.fixes] == ["96", "128"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zz.b=1",
+        "a..b=1",
+        "train.zz.b.c=1",
+        "train.zz={a: {b: 1}}",
+        "validation.passes.0.name=x",
+        "validation.passes[0].name=x",
+        "validation.passes=[{name: x, zz: 3}]",
+        "train.optimizer={lr: 010}",
+        "distributed.sp_size=2",
+        "preencode.dtype=float16",
+    ],
+)
+def test_faults_of_an_override_stand_at_the_override(text: str) -> None:
+    found = faults(BASE, "name=x", text)
+    assert {fault.where for fault in found} == {"--set #2"}
+    assert all(fault.fixes for fault in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("runtime.require_clean_source=yes", "--set runtime.require_clean_source=true"),
+        ("runtime.require_clean_source='off'", "--set runtime.require_clean_source=false"),
+        ("train.max_steps=1e3", "--set train.max_steps=1000"),
+        ("train.max_steps=08", "--set train.max_steps=8"),
+        ("train.max_steps=-1", "--set train.max_steps=1"),
+        ("name=12", """--set 'name="12"' if text is meant"""),
+        ("runtime.trackers.wandb=false", "--set runtime.trackers.wandb=off"),
+    ],
+)
+def test_a_wrong_word_comes_with_the_right_one(text: str, fix: str) -> None:
+    (fault,) = faults(BASE, text)
+    assert fault.fixes == (fix,)
+
+
+def test_words_of_yaml_1_1_are_text_where_text_is_meant() -> None:
+    canonical = resolve(BASE, ["name=on", "runtime.trackers.wandb=off"]).canonical
+    assert (canonical["name"], canonical["runtime"]["trackers"]["wandb"]) == ("on", "off")
+
+
 def test_secrets_stop_a_config_and_their_value_is_shown_nowhere(tmp_path: Path) -> None:
     path = edited(tmp_path, runtime="hf_token: hf_SECRET1", data="password: SECRET2")
     found = faults(path, "metadata.a.api_key=SECRET3", "metadata.u=https://me:SECRET4@host/x")
