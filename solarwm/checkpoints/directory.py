@@ -10,7 +10,8 @@ from pathlib import Path
 from solarwm.checkpoints.manifest import Manifest, check_sizes, read_manifest
 from solarwm.errors.types import SolarError
 from solarwm.runs.manifest import read_run_id
-from solarwm.storage.durable import is_private_name
+from solarwm.storage.durable import is_private_name, private_sibling, storage_errors
+from solarwm.storage.operations import LOCAL, FileSystem
 
 _NAME = re.compile(r"^checkpoint_model_([0-9]{6,})$")
 _PREFIX = "checkpoint_model_"
@@ -140,6 +141,47 @@ def removable(
         if not (keep_every > 0 and entry.step % keep_every == 0)
         and entry.path.resolve() not in protected
     )
+
+
+def remove(path: Path, *, fs: FileSystem = LOCAL) -> None:
+    """Remove a checkpoint or leftover: first renamed to a private name, so that a removal cut short
+    never looks like a checkpoint. Raises OSError."""
+    private = path
+    if not is_private_name(path.name):
+        private = private_sibling(path)
+        fs.publish_directory(path, private)
+        fs.fsync_directory(path.parent)
+    fs.remove_tree(private)
+
+
+def prune(
+    run_root: Path, *, keep_last: int, keep_every: int, dry_run: bool = False
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Remove this run's older checkpoints by the rule of `removable`; gives (kept, removed).
+
+    The newest is proven by every digest before anything goes. Checkpoints of other runs, partial ones
+    and other names are left alone. Takes the run's lock: raises `run.directory-busy` (exit 2) while it
+    runs, `checkpoint.*` (exit 3) when the newest is not sound or there is none.
+    """
+    from solarwm.checkpoints.manifest import verify
+    from solarwm.storage.locks import DirectoryLock
+
+    newest = find(run_root)
+    lock = DirectoryLock(run_root).acquire()
+    try:
+        entries = scan(run_root).complete
+        chosen = removable(
+            entries, keep_last=keep_last, keep_every=keep_every, protected=frozenset()
+        )
+        if chosen and not dry_run:
+            verify(newest, deep=True)
+            for entry in chosen:
+                with storage_errors(entry.path):
+                    remove(entry.path)
+        kept = tuple(entry for entry in entries if entry not in chosen)
+        return kept, chosen
+    finally:
+        lock.release()
 
 
 def _entry(path: Path, step: int) -> Entry:

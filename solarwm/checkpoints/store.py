@@ -18,6 +18,7 @@ from solarwm.checkpoints.directory import (
     Listing,
     checkpoint_name,
     removable,
+    remove,
     scan,
 )
 from solarwm.checkpoints.manifest import (
@@ -44,7 +45,7 @@ from solarwm.checkpoints.state import (
 )
 from solarwm.checkpoints.transaction import Identity, SaveTransaction, already_there
 from solarwm.runs.manifest import read_run_id
-from solarwm.storage.durable import make_directories, private_sibling, storage_errors
+from solarwm.storage.durable import make_directories, storage_errors
 from solarwm.storage.operations import LOCAL, FileSystem
 
 Notice = Callable[[str, Mapping[str, object]], None]
@@ -239,16 +240,8 @@ class CheckpointStore:
                 self._tell("checkpoint_removed", {"step": entry.step, "path": str(entry.path)})
 
     def _remove(self, path: Path) -> bool:
-        """Rename to a private name first, so that a cut-short removal never looks like a
-        checkpoint.
-        """
         try:
-            private = path
-            if not path.name.startswith("."):
-                private = private_sibling(path)
-                self._fs.publish_directory(path, private)
-                self._fs.fsync_directory(path.parent)
-            self._fs.remove_tree(private)
+            remove(path, fs=self._fs)
         except OSError as fault:
             told = {"path": str(path), "error": fault.strerror or str(fault)}
             self._tell("checkpoint_removal_failed", told)

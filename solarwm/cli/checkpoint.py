@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solarwm.cli.checkpoint_prune import prune
 from solarwm.cli.output import JsonOption, columns, emit
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ PlaceArgument = Annotated[Path, typer.Argument(help="A checkpoint, or a run (its
 
 @group.callback()
 def _group() -> None:
-    """List, inspect, verify and export checkpoints."""
+    """List, inspect, verify, thin out and export checkpoints."""
+
+
+group.command("prune", epilog="Example: solarwm checkpoint prune outputs/my-run --keep-last 3")(prune)
 
 
 @group.command("list", epilog="Example: solarwm checkpoint list outputs/my-run")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from solarwm.cli.output import JsonOption, columns, emit
+from solarwm.cli.run_options import SetOption, open_run
 
 group = typer.Typer(help="Status and history of run directories.", add_completion=False)
 
@@ -40,6 +41,47 @@ def status(
     from solarwm.runs.status import read_status
 
     emit(read_status(run).plain(), json=json, text=_status_lines)
+
+
+@group.command("resume-check", epilog="Example: solarwm run resume-check outputs/my-run")
+def resume_check(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="The config to resume with; default: the run's own."),
+    ] = None,
+    set_: SetOption = None,
+    count: Annotated[int, typer.Option("--samples", min=0, help="Next samples to show.")] = 8,
+    json: JsonOption = False,
+) -> None:
+    """What --resume latest would restore, what differs, and the samples that come next. No GPU, no torch.
+
+    Exit code 3 when the resume would be refused.
+    """
+    from solarwm.training.resume_check import resume_check as check
+
+    wanted = None
+    if config is not None or set_:
+        source = config or run / "resolved-config.json"
+        wanted = open_run(source, set_, command="train").canonical
+    report = check(run, config=wanted, count=count)
+    emit(report, json=json, text=_resume_lines)
+    raise typer.Exit(0 if report["resumable"] else 3)
+
+
+def _resume_lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"{report['checkpoint']}: step {report['step']} of {report['max_steps']}"
+    yield f"  consumed   {report['occurrences']} samples; saved by {report['saved_by_ranks']} rank(s)"
+    for item in report["restores"]:
+        yield f"  restores   {item['member']}, {item['tensors']} tensors"
+    for text in report["passed_over"]:
+        yield f"  passes over  {text}"
+    for item in report["differences"]:
+        word = "refused" if item["refused"] else "differs"
+        yield f"  {word}  {item['key']}: saved {item['saved']!r}, now {item['now']!r} ({item['reason']})"
+    for item in report["next_samples"] or []:
+        yield f"  next  {item['occurrence']}  {item['sample_id']}"
+    yield "can be resumed" if report["resumable"] else "would be refused"
 
 
 def _list_lines(listing: dict[str, Any]) -> Iterator[str]:

@@ -14,8 +14,10 @@ SCHEDULE_END = "train.max_steps"
 # Where a run writes, how it is watched, where its files lie: none of it changes a number that is trained.
 _HARMLESS = (
     "action",
+    "checkpoint.async_save",
     "checkpoint.keep_every",
     "checkpoint.keep_last",
+    "checkpoint.when_busy",
     "data.cache_dir",
     "data.gcs_prefetch_shards",
     "data.index_root",

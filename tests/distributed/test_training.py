@@ -319,3 +319,23 @@ def test_held_out_clips_are_generated_while_training_and_leave_its_bits_alone(
         assert len(videos) == 4
     assert _losses(ended) == _losses(plain)
     _assert_equal(plain.root / "checkpoint_model_000002", ended.root / "checkpoint_model_000002")
+
+
+def test_a_resume_check_names_the_samples_that_the_resumed_run_takes(warm, tmp_path: Path) -> None:
+    from solarwm.config.resolve import resolve
+    from solarwm.training.resume_check import resume_check
+
+    first = warm.train(tmp_path / "run", "train.max_steps=4", options=("--stop-after", "2"))
+    before = sorted(path.name for path in first.root.rglob("*"))
+    report = resume_check(first.root, count=4)
+    assert sorted(path.name for path in first.root.rglob("*")) == before
+    assert (report["step"], report["max_steps"], report["resumable"]) == (2, 4, True)
+    resumed = warm.train(tmp_path / "run", "train.max_steps=4", options=("--resume", "latest"))
+    told = [(item["occurrence"], item["sample_id"]) for item in report["next_samples"]]
+    assert told == _samples(resumed, 1)[2]
+    own = first.root / "resolved-config.json"
+    other = resolve(own, ["train.optimizer.lr=0.1", "runtime.log_every=3"]).canonical
+    refused = resume_check(first.root, config=other)
+    assert not refused["resumable"]
+    marks = {item["key"]: item["refused"] for item in refused["differences"]}
+    assert marks == {"train.optimizer.lr": True, "runtime.log_every": False}
