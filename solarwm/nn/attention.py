@@ -18,6 +18,8 @@ from torch import Tensor
 
 from solarwm.nn.flex import attend_tiles
 
+FLEX_DEVICES = ("cuda", "xpu")
+"""Devices whose FlexAttention has a compiled backward."""
 Pairs = tuple[tuple[int, ...], ...]
 """For every query chunk the key chunks it sees, ascending."""
 
@@ -42,9 +44,9 @@ def attend_chunks(
     """Attention of chunk after chunk, each over its own key chunks, as [B,L,H,D].
 
     `keys` and `values` are whole chunks in one or several parts, numbered through. `flex` runs one
-    compiled FlexAttention call instead; a device that has none raises what torch raises.
+    compiled FlexAttention call instead where the device has a kernel for it.
     """
-    if flex:
+    if flex and q_BLHD.device.type in FLEX_DEVICES:
         return attend_tiles(
             q_BLHD, _joined(keys_BKHD), _joined(values_BKHD), pairs, chunk_tokens=chunk_tokens
         )
