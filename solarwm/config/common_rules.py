@@ -54,19 +54,29 @@ def legal_frames(profile: Profile, frames: int, *, chunk: int) -> tuple[int, ...
     return tuple(count for count in (lower, upper) if count is not None)
 
 
+STORE_SCHEMES: dict[str, tuple[str, ...]] = {
+    "gcs": ("gs://",),
+    "s3": ("s3://",),
+    "http": ("https://", "http://"),
+    "hf": ("hf://",),
+}
+"""The addresses that each kind of store takes."""
+
+
 def transport_faults(data: DataSection) -> Iterator[Finding]:
     """Transports that lack what their kind needs, or carry what it cannot use."""
     transport = data.transport
     here = ("data", "transport")
-    if transport.kind == "gcs":
-        if not transport.root.startswith("gs://"):
+    if transport.kind != "local":
+        schemes = STORE_SCHEMES[transport.kind]
+        if not transport.root.startswith(schemes):
             yield Finding(
                 path=(*here, "root"),
                 code="config.value",
-                message="a gcs transport needs a gs:// root",
+                message=f"a {transport.kind} transport needs a {' or '.join(schemes)} root",
                 fixes=(
                     "--set data.transport.kind=local",
-                    "--set data.transport.root=gs://BUCKET/PREFIX",
+                    f"--set data.transport.root={schemes[0]}BUCKET/PREFIX",
                 ),
             )
         needed = {"cache_dir": transport.cache_dir, "cache_max_gib": transport.cache_max_gib}
@@ -77,11 +87,12 @@ def transport_faults(data: DataSection) -> Iterator[Finding]:
             yield missing(("data", "index_root"), "an index cannot be read from a bucket")
         return
     if "://" in transport.root:
+        kinds = [kind for kind, found in STORE_SCHEMES.items() if transport.root.startswith(found)]
         yield Finding(
             path=(*here, "root"),
             code="config.value",
             message="a local transport needs a directory, not an address",
-            fixes=("--set data.transport.kind=gcs",),
+            fixes=(f"--set data.transport.kind={kinds[0] if kinds else 'gcs'}",),
         )
     for key in ("cache_dir", "cache_max_gib"):
         if getattr(transport, key) is not None:

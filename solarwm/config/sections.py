@@ -71,12 +71,13 @@ class ModelSection(Section):
 class TransportSection(Section):
     """Where shards are read from."""
 
-    kind: Literal["local", "gcs"] = "local"
-    """`local` directory or `gcs` bucket."""
+    kind: Literal["local", "gcs", "s3", "http", "hf"] = "local"
+    """`local` directory, or the store: `gcs`, `s3`, `http` or `hf`."""
     root: Annotated[Text, Location(absolute=True)]
-    """Directory (absolute) or `gs://` address that shard keys start from."""
+    """Directory (absolute), or `gs://`, `s3://`, `http(s)://` or `hf://` address that shard keys start
+    from."""
     cache_dir: Annotated[str | None, Location(absolute=True)] = None
-    """Local cache of a bucket; required for `gcs`, not allowed for `local`."""
+    """Local cache of a store; required for a store, not allowed for `local`."""
     cache_max_gib: Positive | None = None
     """Largest size of that cache in GiB."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2s
@@ -37,16 +38,22 @@ class ShardReader:
 
     At most `max_open` shards stay open (more only while more threads read at once). Tables of
     member offsets live as long as the process, and in `table_dir` when one is given; nothing is
-    ever written beside the data.
+    ever written beside the data. `fetch` gives the local file of a shard that lies elsewhere.
     """
 
     def __init__(
-        self, root: Path, *, max_open: int = DEFAULT_MAX_OPEN, table_dir: Path | None = None
+        self,
+        root: Path,
+        *,
+        max_open: int = DEFAULT_MAX_OPEN,
+        table_dir: Path | None = None,
+        fetch: Callable[[str, int | None], Path] | None = None,
     ) -> None:
         self.root = Path(root)
         self._real_root = os.path.realpath(root)
         self._max_open = max_open
         self._table_dir = table_dir
+        self._fetch = fetch
         self._open: OrderedDict[str, _OpenShard] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -107,10 +114,15 @@ class ShardReader:
 
     @contextmanager
     def _opened(self, shard: str, shard_size: int | None) -> Generator[_OpenShard]:
+        fetched = None
+        if self._fetch is not None and shard not in self._open:
+            if why := relative_key_fault(shard):
+                raise _bad_key(shard, why)
+            fetched = self._fetch(shard, shard_size)
         with self._lock:
             opened = self._open.get(shard)
             if opened is None:
-                opened = self._open_shard(shard)
+                opened = self._open_shard(shard, fetched, shard_size)
                 self._open[shard] = opened
             self._open.move_to_end(shard)
             opened.users += 1
@@ -130,10 +142,17 @@ class ShardReader:
             with self._lock:
                 opened.users -= 1
 
-    def _open_shard(self, shard: str) -> _OpenShard:
+    def _open_shard(self, shard: str, fetched: Path | None, shard_size: int | None) -> _OpenShard:
         if why := relative_key_fault(shard):
-            raise _fault("shard.bad-path", "the shard key is no relative key", shard, why=why)
-        path = os.path.realpath(os.path.join(self._real_root, shard))
+            raise _bad_key(shard, why)
+        if self._fetch is not None:
+            # The file may have been evicted since; one that is open stays readable.
+            fetched = fetched or self._fetch(shard, shard_size)
+            if not fetched.exists():
+                fetched = self._fetch(shard, shard_size)
+            path = os.path.realpath(fetched)
+        else:
+            path = os.path.realpath(os.path.join(self._real_root, shard))
         if os.path.commonpath([path, self._real_root]) != self._real_root:
             raise _fault(
                 "shard.bad-path",
@@ -171,11 +190,18 @@ class ShardReader:
             with _tables_lock:
                 table = _tables.get(opened.stamp)
                 if table is None:
-                    table = self._stored_table(opened.stamp)
-                    if table is None:
-                        table = scan_tar(opened.descriptor, shard)
-                        self._store_table(opened.stamp, table)
+                    table = self._shared_table(opened, shard)
                     _tables[opened.stamp] = table
+        return table
+
+    def _shared_table(self, opened: _OpenShard, shard: str) -> dict[str, Member]:
+        """The table on disk, else one scan by one process while the others wait for it."""
+        path = self._table_path(opened.stamp)
+        with _build_lock(path):
+            table = self._stored_table(opened.stamp)
+            if table is None:
+                table = scan_tar(opened.descriptor, shard)
+                self._store_table(opened.stamp, table)
         return table
 
     def _table_path(self, stamp: _Stamp) -> Path | None:
@@ -211,6 +237,28 @@ class ShardReader:
         with suppress(SolarError, UnicodeEncodeError):
             make_directories(path.parent)
             write_bytes_atomic(path, text.encode())
+
+
+@contextmanager
+def _build_lock(path: Path | None) -> Generator[None]:
+    """Held by one process at a time while it builds the table at `path`; gone with that process."""
+    descriptor = -1
+    if path is not None:
+        # Without a lock the table is only built twice.
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            descriptor = os.open(path.with_suffix(".lock"), flags, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _bad_key(shard: str, why: str) -> SolarError:
+    return _fault("shard.bad-path", "the shard key is no relative key", shard, why=why)
 
 
 def _read_all(descriptor: int, place: Member, shard: str, member: str) -> bytes:

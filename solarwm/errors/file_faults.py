@@ -289,6 +289,11 @@ FILES: dict[str, Entry] = {
         "The shard cannot be read",
         "The operating system refused; its reason is given.",
     ),
+    "shard.wrong-digest": Entry(
+        3,
+        "The shard is not the one that the index names",
+        "A shard fetched from a store is hashed when its rows carry shard_digest (BLAKE2s).",
+    ),
     "shard.wrong-size": Entry(
         3,
         "The shard has another size than the index says",

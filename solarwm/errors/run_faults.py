@@ -199,6 +199,24 @@ RUNS: dict[str, Entry] = {
         "A file of the run cannot be read",
         "A run file is not what its schema says.",
     ),
+    "store.cache-too-small": Entry(
+        2,
+        "One shard is larger than the whole cache",
+        "Shards of a store are read from data.transport.cache_dir, which holds at most "
+        "data.transport.cache_max_gib.",
+    ),
+    "store.denied": Entry(
+        5,
+        "The store refuses the read",
+        "The credentials are those that the store's own library finds on this machine: environment "
+        "variables, its configuration files, the machine's role.",
+    ),
+    "store.no-answer": Entry(
+        5,
+        "The store does not answer",
+        "Every read is tried again, with growing and drawn pauses, until its tries or the deadline of "
+        "the shard are used up. Nothing that came short is ever used.",
+    ),
     "train.data-exhausted": Entry(
         3,
         "No usable sample was found",

@@ -78,7 +78,7 @@ def _caches(config: Any) -> Iterator[Finding]:
         directory, size = getattr(runtime, f"{name}_dir"), getattr(runtime, f"{name}_max_gib")
         if directory is None and size is None:
             continue
-        if config.data.transport.kind != "gcs":
+        if config.data.transport.kind == "local":
             yield Finding(
                 path=("runtime", f"{name}_dir" if directory is not None else f"{name}_max_gib"),
                 code="config.conflict",
