@@ -88,7 +88,7 @@ class ChunkCache:
         self._viewmats_BP44: Tensor | None = None
         self._intrinsics_BP33: Tensor | None = None
         self._ready: tuple[object, ...] | None = None
-        self._remembered: tuple[int, Tensor | None, Any] | None = None
+        self._remembered: tuple[int, Tensor | None, tuple[Any, ...], Any] | None = None
         self._text: Tensor | None = None
         self._text_memory: list[tuple[Tensor, Tensor]] = []
 
@@ -203,15 +203,15 @@ class ChunkCache:
         return self._viewmats_BP44[:, :count], self._intrinsics_BP33[:, :count]
 
     def remember(self, viewmats_BF44: Tensor | None, window: Any) -> None:
-        """Keep what was computed for the next chunk under these very viewmats."""
-        self._remembered = (self.position, viewmats_BF44, window)
+        """Keep what was computed for the next chunk under these viewmats."""
+        self._remembered = (self.position, viewmats_BF44, _state(viewmats_BF44), window)
 
     def recall(self, viewmats_BF44: Tensor | None) -> Any:
-        """What was kept for this position and these very viewmats, else None."""
+        """What was kept for this position and this piece of memory, unchanged since; else None."""
         if self._remembered is None:
             return None
-        position, seen, window = self._remembered
-        return window if position == self.position and seen is viewmats_BF44 else None
+        position, _, state, window = self._remembered
+        return window if (position, state) == (self.position, _state(viewmats_BF44)) else None
 
     def is_ready(self, key: tuple[object, ...]) -> bool:
         """Whether kept frames were last made ready under the same positions and cameras."""
@@ -227,3 +227,11 @@ class ChunkCache:
             self._text = text_BTD
             self._text_memory = []
         return self._text_memory
+
+
+def _state(tensor: Tensor | None) -> tuple[Any, ...]:
+    """Names a piece of memory and how often it was written; slices of one tensor share it."""
+    if tensor is None:
+        return ()
+    version = 0 if tensor.is_inference() else tensor._version
+    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), version)

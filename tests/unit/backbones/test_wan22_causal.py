@@ -441,3 +441,32 @@ def test_wrong_calls_are_refused():
         backbone.commit(module, noisy[:, :CHUNK], part, cache)
         with pytest.raises(ValueError, match="empty cache"):
             backbone.commit(module, noisy[:, :6], backbone.frames(conditions, 0, 6), cache)
+
+
+def test_a_camera_changed_before_the_commit_is_seen():
+    backbone = backbone_of(corrected(1))
+    module = module_of(backbone)
+    sample, noisy, sigma = data(frames=6)
+
+    def rolled(view, *, detour):
+        cache = backbone.open_cache(noisy)
+        with torch.no_grad():
+            first = backbone.conditions(replace(sample, viewmats_BF44=view[:, :3]))
+            backbone.commit(module, sample.latents_BFCHW[:, :3], first, cache)
+            if detour:
+                asked = view[:, 3:].clone()
+                asked[..., 0, 3] += 2.0
+                other = backbone.conditions(replace(sample, viewmats_BF44=asked))
+                ask(other, cache)
+                asked.copy_(view[:, 3:])
+                return ask(other, cache)
+            return ask(backbone.conditions(replace(sample, viewmats_BF44=view[:, 3:])), cache)
+
+    def ask(conditions, cache):
+        return backbone.velocity(
+            module, noisy[:, 3:], sigma[:, 3:], conditions, layout="cached", cache=cache
+        )
+
+    view = sample.viewmats_BF44
+    straight = rolled(view, detour=False)
+    torch.testing.assert_close(rolled(view, detour=True), straight, atol=1e-5, rtol=1e-5)
