@@ -101,6 +101,20 @@ class WarmRanks:
     ) -> Any:
         """Run `solarwm train`; `patch` is Python run in every rank first. Without `wait`: the
         process ids."""
+        arguments = ["train", *self.settings(root, world_size, sets), *options]
+        return self.launch(root, arguments, world_size=world_size, patch=patch, wait=wait, env=env)
+
+    def launch(
+        self,
+        root: Path,
+        arguments: list[str],
+        *,
+        world_size: int = 1,
+        patch: str = "",
+        wait: bool = True,
+        env: dict[str, str] | None = None,
+    ) -> Any:
+        """Run any command line whose run directory is `root`."""
         self._folder = root.parent / f"{root.name}-output"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._root = root
@@ -109,7 +123,7 @@ class WarmRanks:
             patch_path = self._folder / "patch.py"
             patch_path.write_text(patch)
         job = {
-            "args": ["train", *self.settings(root, world_size, sets), *options],
+            "args": arguments,
             "world_size": world_size,
             "patch": str(patch_path) if patch_path else None,
             "folder": str(self._folder),

@@ -45,7 +45,7 @@ def read_record(
         tensors, metadata = from_bytes(data)
     except ValueError as error:
         hint = ""
-        if data[:2] in (b"\x80\x02", b"\x80\x04", b"PK"):
+        if data[:1] == b"\x80" or data[:2] == b"PK":
             hint = "; it looks like a pickle or zip, which is never opened"
         refuse(
             "latent.unreadable",
