@@ -220,3 +220,24 @@ def test_first_row_makes_slot_zero_alone(world, trained, tmp_path):
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (root / "generation" / "right").glob("slot-*")] == ["slot-000000"]
     assert _json(root / "generation" / "COMPLETE.json")["cases"] == 1
+
+
+def test_an_exported_package_makes_the_clips_of_its_checkpoint(world, trained, tmp_path, generated):
+    package = tmp_path / "package"
+    done = _run("checkpoint", "export", trained, "--format", "released", "--output", package)
+    assert done.returncode == 0, done.stderr
+    root = tmp_path / "generation"
+    done = _infer(world, package, root, "--first-row")
+    assert done.returncode == 0, done.stderr
+    made = sorted(root.rglob("video.mp4"))
+    assert len(made) == 2
+    for clip in made:
+        twin = next(path for path in generated.rglob("video.mp4") if _slot(path) == _slot(clip))
+        assert clip.read_bytes() == twin.read_bytes()
+    wrong = _infer(world, package, tmp_path / "wrong", *_sets(model__numerics="published"))
+    assert wrong.returncode == 2
+    assert "corrected" in wrong.stderr
+
+
+def _slot(path):
+    return path.parts[-3:]
