@@ -55,9 +55,16 @@ class WeightSource:
     numerics: str | None = None
     """Recorded numerics; None for published weights, which were made with `published`."""
 
+    def weights_role(self, weights: str) -> str:
+        """`live` or `ema`; `model` stands for what the release note means, else EMA if there is one."""
+        if weights != "model":
+            return weights
+        return self.default_weights or ("ema" if "ema" in self.weights else "live")
+
     def weights_id(self, weights: str) -> str:
         """Identity of one role of these weights."""
-        return f"{self.identity}#{weights}"
+        mark = "release-default:" if weights == "model" else ""
+        return f"{self.identity}#{mark}{self.weights_role(weights)}"
 
 
 def open_source(path: Path, *, role: str = "student") -> WeightSource:
@@ -113,6 +120,7 @@ def require_source(
             fixes=["Name the source that the config expects, or mend what it expects."],
             context={"expected": wanted, "found": dict(source.contract)},
         )
+    weights = source.weights_role(weights)
     if source.weights and weights not in source.weights:
         raise SolarError(
             "checkpoint.ema-missing" if weights == "ema" else "weights.role-missing",
@@ -136,6 +144,7 @@ def load_source(
     Collective over all ranks for a training checkpoint. Raises `checkpoint.*` or `weights.*` (exit
     3).
     """
+    weights = source.weights_role(weights)
     if source.kind == TRAINING:
         return _load_training(source, module, weights=weights, endpoint=endpoint, role=role)
     path = source.path / MODEL_NAME if source.kind == PACKAGE else source.path

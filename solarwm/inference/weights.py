@@ -30,7 +30,7 @@ def find_weights(path: Path, wanted: Sequence[str]) -> WeightSource:
         raise _missing(path, "there is no such file or directory")
     source = open_source(path)
     for weights in wanted:
-        if source.weights and weights not in source.weights:
+        if source.weights and source.weights_role(weights) not in source.weights:
             held = ", ".join(source.weights)
             raise _missing(source.path, f"{weights} weights are asked for; it holds {held} weights")
     return source

@@ -273,3 +273,16 @@ def test_a_critic_is_read_from_its_own_file(tmp_path, backbone, plain):
     )
     assert report.stripped_prefix == "model."
     assert equal(module, dict(plain.named_parameters()), 2.0)
+
+
+def test_the_release_note_decides_what_model_weights_are(tmp_path, backbone, plain):
+    saved(tmp_path / "run", plain, FM)
+    package = export_released(tmp_path / "run", tmp_path / "package", default_weights="live")
+    source = open_source(package)
+    assert source.weights_role("model") == "live"
+    assert source.weights_id("model") == f"{source.identity}#release-default:live"
+    assert source.weights_id("ema") == f"{source.identity}#ema"
+    module = backbone.build(device="meta", seed=0)
+    load_source(source, backbone, module, weights="model")
+    assert equal(module, dict(plain.named_parameters()))
+    assert open_source(tmp_path / "run").weights_role("model") == "ema"
