@@ -45,6 +45,11 @@ class Layout(Protocol):
         """Global 2-norm of the gradients, fp32, equal on all ranks. Collective over all ranks."""
         ...
 
+    def settle(self, module: nn.Module) -> None:
+        """Give back what forwards without gradient left gathered. To be called after them, before
+        the module's parameters are read or changed."""
+        ...
+
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """The part of `tensor` this rank holds: its shard, or all of it. Shares memory."""
@@ -83,6 +88,9 @@ class Replicated:
         """Global norm; no communication, since all ranks hold equal gradients after `reduce`."""
         return _square_sum(gradients(parameters), self.group.device).sqrt()
 
+    def settle(self, module: nn.Module) -> None:
+        """Nothing to do: nothing is gathered."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharded:
@@ -100,6 +108,13 @@ class Sharded:
         square = _square_sum(gradients(parameters), self.group.device)
         self.group.collectives.sum_(square, label="gradient norm")
         return (square / self.num_replicas).sqrt()
+
+    def settle(self, module: nn.Module) -> None:
+        """Shard the root again, which only a backward does by itself."""
+        from torch.distributed.fsdp import FSDPModule
+
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def lay_out(

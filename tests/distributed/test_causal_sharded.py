@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from solarwm.backbones.wan22_5b.backbone import create
 from solarwm.backbones.wan22_5b.spec import SPEC
 from solarwm.data.tensors import LatentBatch
-from solarwm.distributed.sharding import local
+from solarwm.distributed.sharding import Sharded, local
 from solarwm.training.stage import checkpoint_activations
 
 FRAMES, CHUNK = 9, 3
@@ -97,10 +97,12 @@ def on_rank(backbone, world_rank: int, meeting, expected) -> None:
     for block in module.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(module, mesh=mesh)
+    layout = Sharded(group=None, name="FULL_SHARD", num_replicas=1)
     outs = run(backbone, module, world_rank)
     for out, whole in zip(outs, expected["outs"][world_rank], strict=True):
         torch.testing.assert_close(out, whole, atol=1e-5, rtol=1e-4)
-    module.reshard()  # forwards without gradient leave the root gathered
+    assert any(parameter.grad is None for parameter in module.parameters())
+    layout.settle(module)  # forwards without gradient leave the root gathered
     for name, parameter in module.named_parameters():
         whole = expected["gradients"][name]
         mean = parameter.grad.full_tensor()
