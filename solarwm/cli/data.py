@@ -6,9 +6,11 @@ import typer
 
 from solarwm.cli.data_import import import_
 from solarwm.cli.data_inspect import inspect
+from solarwm.cli.data_negative import encode_negative
 from solarwm.cli.data_plan import plan
 from solarwm.cli.data_synthesize import synthesize
 from solarwm.cli.data_validate import validate
+from solarwm.cli.data_windows import materialize_wan153f
 
 group = typer.Typer(
     help="Indexes, plans, validation, import and the local world.",
@@ -24,6 +26,18 @@ _COMMANDS = {
     "synthesize": (
         synthesize,
         "synthesize --out world --clips 8 --frames 33 --height 64 --width 96 --seed 0",
+    ),
+    "materialize-wan153f": (
+        materialize_wan153f,
+        "materialize-wan153f --train-index raw/train-index.jsonl.gz "
+        "--test-index raw/test-index.jsonl.gz "
+        "--train-window-index latent/train-index.jsonl.gz "
+        "--test-window-index latent/test-index.jsonl.gz --output windows.jsonl.gz",
+    ),
+    "encode-negative": (
+        encode_negative,
+        "encode-negative --config configs/examples/quickstart/stage0p5.yaml "
+        "--prompt 'blurred, watermark' --out negative.pth",
     ),
 }
 for _name, (_function, _example) in _COMMANDS.items():
