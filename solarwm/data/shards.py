@@ -38,7 +38,8 @@ class ShardReader:
 
     At most `max_open` shards stay open (more only while more threads read at once). Tables of
     member offsets live as long as the process, and in `table_dir` when one is given; nothing is
-    ever written beside the data. `fetch` gives the local file of a shard that lies elsewhere.
+    ever written beside the data. `fetch` gives the local file of a shard that lies elsewhere,
+    `origin` a text that changes when its bytes may have.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class ShardReader:
         max_open: int = DEFAULT_MAX_OPEN,
         table_dir: Path | None = None,
         fetch: Callable[[str, int | None], Path] | None = None,
+        origin: Callable[[str], str] | None = None,
     ) -> None:
         self.root = Path(root)
         self._real_root = os.path.realpath(root)
         self._max_open = max_open
         self._table_dir = table_dir
         self._fetch = fetch
+        self._origin = origin
         self._open: OrderedDict[str, _OpenShard] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -88,6 +91,9 @@ class ShardReader:
         """A short text that changes when the stored bytes may have: shard path, size, time, and the
         member's place.
         """
+        if self._origin is not None:
+            text = json.dumps([self._origin(shard), member])
+            return blake2s(text.encode(), digest_size=16).hexdigest()
         with self._opened(shard, None) as opened:
             found = self._table(opened, shard).get(member)
             text = json.dumps([*opened.stamp, member, found])

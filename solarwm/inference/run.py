@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from solarwm.config.resolve import require_no_placeholders
 from solarwm.data.index import read_index
 from solarwm.data.shards import ShardReader
+from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.environment import Launcher, check_launcher, read_launcher
 from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans_of
@@ -89,7 +90,7 @@ def infer(
     output = run_directory(resolved.config.runtime.output_dir, working_directory or Path.cwd())
     layout = RunLayout(output)
     progress = GenerationProgress()
-    with ShardReader(Path(resolved.config.data.transport.root)) as reader:
+    with open_reader(resolved.config.data) as reader:
         prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row)
         if launcher.world_rank == 0:
             _check_directory(layout, prepared)
@@ -198,7 +199,7 @@ def check_files(
     """Refuse what a generation into `output` would refuse before it writes. For rank 0."""
     plans_of.check_supported(resolved)
     layout = RunLayout(output)
-    with ShardReader(Path(resolved.config.data.transport.root)) as reader:
+    with open_reader(resolved.config.data) as reader:
         prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row)
     _check_directory(layout, prepared)
 
@@ -213,7 +214,6 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
     model = config.model.model_copy(update={"numerics": prepared.numerics})
     backbone = load(spec.heavy)(spec.profiles[config.model.profile], model)
     wanted = plans_of.wanted_weights(resolved)
-    flow_map = resolved.route.objective == "anyflow_forward_map"
     base_path = config.model.base_path
     return Generator(
         backbone=backbone,
@@ -222,7 +222,7 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
             wanted,
             backbone=backbone,
             device=group.device,
-            endpoint_gate=config.train.anyflow_gate if flow_map else None,
+            endpoint_gate=plans_of.endpoint_gate(resolved),
         ),
         weights_ids={weights: source.weights_id(weights) for weights in wanted},
         codec=backbone.codec(
@@ -241,6 +241,7 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
             "numerics": prepared.numerics,
             "weights_path": str(source.path),
             "weights_step": source.step,
+            "resolved_weights_role": {name: source.weights_role(name) for name in wanted},
         },
     )
 

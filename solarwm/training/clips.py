@@ -22,6 +22,7 @@ from solarwm.data.cameras import CameraRules
 from solarwm.data.index import Index
 from solarwm.data.latent_cache import CacheKey, LatentCache
 from solarwm.data.order import IndexedOrder
+from solarwm.data.published_walk import PublishedWalk
 from solarwm.data.records import SKIPPED_CODES, Track, read_cameras, read_clip
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
@@ -88,7 +89,7 @@ class ClipSource:
         self,
         *,
         index: Index,
-        order: IndexedOrder,
+        order: IndexedOrder | PublishedWalk,
         reader: ShardReader,
         codec: VideoCodec,
         cache: LatentCache,

@@ -9,12 +9,12 @@ from typing import Any
 
 from solarwm.data.index import Index, read_index
 from solarwm.data.order import IndexedOrder
+from solarwm.data.plan import PlanSettings
+from solarwm.data.published_walk import Cut, PublishedWalk
 from solarwm.data.shards import ShardReader
 from solarwm.errors.types import SolarError
 from solarwm.storage.digests import blake2s_hex, canonical_json
 from solarwm.training.latent_sets import require_records
-
-TABLES = "shard-tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,11 @@ class TrainingData:
     """Index and order of a run, and where its shards lie."""
 
     index: Index
-    order: IndexedOrder
-    shard_root: Path
+    order: IndexedOrder | PublishedWalk
     fingerprint: str
     """BLAKE2s over what fixes which frames each occurrence means: rows, seed, geometry."""
+    topology: str = ""
+    """How the published order is cut among ranks and workers, in words; empty for `indexed`."""
 
 
 def require_one_batch(data: TrainingData, global_batch_size: int) -> None:
@@ -53,45 +54,71 @@ def index_path(data: Any, key: str) -> Path:
     return Path(data.index_root or data.transport.root) / key
 
 
-def open_training_data(data: Any) -> TrainingData:
-    """Read and check the training index of a config's `data` section.
+def open_training_data(config: Any, *, num_nodes: int = 1) -> TrainingData:
+    """Read and check the training index of a config; `num_nodes` are the machines of the launch.
 
-    Raises `cli.not-available` (exit 2) for what this release does not train from, SolarError
-    `index.*` and `shard.*` (exit 3) for a bad index, a missing or wrong-sized shard, a row whose
-    clip does not fit.
+    Raises SolarError `index.*`, `shard.*`, `latent.*` and `data.*` (exit 3) for a bad index, a
+    missing or wrong-sized shard, a row whose clip does not fit, a reader without samples. Of shards
+    in a store only their sizes are asked of the index.
     """
-    _require_supported(data)
+    data = config.data
     index = read_index(index_path(data, data.train_index))
-    order = IndexedOrder.of(index, data.seed)
-    root = Path(data.transport.root)
-    _require_shards(index, root)
+    if data.transport.kind == "local":
+        _require_shards(index, Path(data.transport.root))
+    else:
+        _require_sizes(index)
     if data.encoding == "preencoded":
         require_records(index, data)
+    indexed = IndexedOrder.of(index, data.seed)
     for row in index.rows:
-        order.start_frame(
+        indexed.start_frame(
             row.ordinal, row, data.pixel_frames, fps=data.fps, random_start=data.random_start
         )
-    return TrainingData(
-        index=index, order=order, shard_root=root, fingerprint=_fingerprint(index, data)
+    fingerprint = _fingerprint(index, data)
+    if data.order == "indexed":
+        return TrainingData(index=index, order=indexed, fingerprint=fingerprint)
+    walk = _published(index, config, num_nodes)
+    walk.require_every_reader()
+    cut = walk.cut
+    topology = (
+        f"{cut.dp_world} data ranks on {num_nodes} machines, {cut.grad_accum} microbatches of "
+        f"{cut.micro_batch_size}, {cut.num_workers} workers, {data.partition_mode}, "
+        f"shuffle {data.shuffle_buffer}"
     )
+    return TrainingData(index=index, order=walk, fingerprint=fingerprint, topology=topology)
 
 
-def _require_supported(data: Any) -> None:
-    if data.order != "indexed":
-        raise SolarError(
-            "cli.not-available",
-            "training in the published data order is not in this release",
-            where="data.order",
-            why="the indexed order is a keyed permutation that no rank or worker count changes",
-            fixes=["--set data.order=indexed"],
-        )
-    if data.transport.kind != "local":
-        raise SolarError(
-            "cli.not-available",
-            "training straight from a bucket is not in this release",
-            where="data.transport.kind",
-            fixes=["--set data.transport.kind=local --set data.transport.root=/a/local/copy"],
-        )
+def _published(index: Index, config: Any, num_nodes: int) -> PublishedWalk:
+    data, train, distributed = config.data, config.train, config.distributed
+    settings = PlanSettings(
+        seed=data.seed,
+        frames=data.pixel_frames,
+        start="random" if data.random_start else "fixed",
+        fps=data.fps,
+        shuffle_buffer=data.shuffle_buffer,
+        partition=data.partition_mode,
+    )
+    cut = Cut(
+        dp_world=distributed.world_size // distributed.sequence_parallel_size,
+        num_nodes=num_nodes,
+        micro_batch_size=train.micro_batch_size,
+        grad_accum=train.grad_accum,
+        num_workers=data.num_workers,
+    )
+    return PublishedWalk(index, settings, cut)
+
+
+def _require_sizes(index: Index) -> None:
+    for row in index.rows:
+        if row.shard_size is None:
+            raise SolarError(
+                "index.bad-field",
+                "shards of a store need their size in the index",
+                where=f"{index.path}: row {row.ordinal + 1}",
+                why=f"the row of sample {row.sample_id!r} has no shard_size",
+                fixes=["write shard_size (bytes of the tar) into every row"],
+                context={"sample_id": row.sample_id, "field": "shard_size"},
+            )
 
 
 def _require_shards(index: Index, root: Path) -> None:

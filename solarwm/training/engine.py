@@ -15,7 +15,7 @@ from solarwm.config.resolve import ResolvedRun
 from solarwm.data.cameras import CameraRules
 from solarwm.data.latent_cache import LatentCache
 from solarwm.data.records import SKIPPED_CODES
-from solarwm.data.shards import ShardReader
+from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.collectives import collective_guard
 from solarwm.distributed.devices import pick_device
 from solarwm.distributed.environment import Launcher
@@ -57,7 +57,7 @@ def train_rank(
     """
     config = resolved.config
     session.enter("data")
-    data = data or open_training_data(config.data)
+    data = data or open_training_data(config, num_nodes=launcher.num_nodes)
     limit_threads(config.runtime.threads_per_rank, local_world_size=launcher.local_world_size)
     device = pick_device(config.runtime.device, local_rank=launcher.local_rank)
     session.enter("group")
@@ -142,7 +142,12 @@ def open_clips(
     return make(
         index=data.index,
         order=data.order,
-        reader=ShardReader(data.shard_root, max_open=section.tar_cache_size),
+        reader=open_reader(
+            section,
+            index=data.index,
+            cache_dir=getattr(config.runtime, "data_cache_dir", None),
+            cache_max_gib=getattr(config.runtime, "data_cache_max_gib", None),
+        ),
         codec=codec,
         cache=LatentCache(cache or Path(session.layout.root) / CACHE_FOLDER, codec.digest),
         geometry=ClipGeometry(
@@ -188,7 +193,9 @@ def _saver(
         store,
         resolved=resolved,
         group=group,
-        contract=contract_of(resolved, data_fingerprint=data.fingerprint),
+        contract=contract_of(
+            resolved, data_fingerprint=data.fingerprint, data_topology=data.topology
+        ),
         session=session,
     )
 

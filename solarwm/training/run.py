@@ -52,6 +52,7 @@ def train(
     training, with a checkpoint. What can be checked without writing is checked first. Raises
     `SolarError`; whatever happens once the run directory is open stands in its `run-result.json`.
     """
+    opening.require_route(resolved)
     require_no_placeholders(resolved)
     launcher = read_launcher(environ, process_id=os.getpid())
     check_launcher(launcher, resolved.topology)
@@ -69,7 +70,7 @@ def train(
         return 0
     data: TrainingData | None = None
     if is_main:
-        data = check_files(resolved, root, source)
+        data = check_files(resolved, root, source, num_nodes=launcher.num_nodes)
     session = RunSession(
         layout,
         launcher,
@@ -90,7 +91,8 @@ def train(
                 opening.facts(resolved, layout, world_size=size, source=source, last_step=last_step)
             )
             train_rank(session, resolved, launcher, source, last_step=last_step, data=data)
-            outcome = "complete"
+            whole = last_step >= resolved.config.train.max_steps
+            outcome = "complete" if whole else f"stopped after step {last_step}, as asked"
     except SolarError as error:
         outcome = "interrupted" if error.exit_code in (130, 143) else "failed"
         raise
@@ -106,13 +108,15 @@ def check_config(resolved: ResolvedRun) -> None:
     opening.require_packages()
 
 
-def check_files(resolved: ResolvedRun, root: Path, source: resuming.Source) -> TrainingData:
+def check_files(
+    resolved: ResolvedRun, root: Path, source: resuming.Source, *, num_nodes: int = 1
+) -> TrainingData:
     """The training data, when the directory is free, assets are there and every clip can be cut.
 
     For rank 0. Writes nothing.
     """
     assets.require(resolved)
     admission.refuse_foreign(root, resuming=source.in_place)
-    data = open_training_data(resolved.config.data)
+    data = open_training_data(resolved.config, num_nodes=num_nodes)
     require_one_batch(data, resolved.config.train.global_batch_size)
     return data

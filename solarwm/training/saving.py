@@ -26,8 +26,9 @@ from solarwm.training.loop import Session
 from solarwm.training.stage import Role, Stage
 
 
-def contract_of(resolved: Any, *, data_fingerprint: str) -> dict[str, Any]:
-    """What a resume must not change: the route, the model, the data, the numerics."""
+def contract_of(resolved: Any, *, data_fingerprint: str, data_topology: str = "") -> dict[str, Any]:
+    """What a resume must not change: the route, the model, the data, the numerics, and with the
+    published order how ranks and workers share them."""
     config = resolved.config
     dims = resolved.route.spec.profiles[config.model.profile].dims
     return {
@@ -40,6 +41,7 @@ def contract_of(resolved: Any, *, data_fingerprint: str) -> dict[str, Any]:
         "numerics": numerics_of(config),
         "parameterization": "full-parameter",
         "data": data_fingerprint,
+        **({"data_topology": data_topology} if data_topology else {}),
     }
 
 
@@ -269,12 +271,20 @@ def _bytes_of(role: Role) -> int:
     return size + moments + sum(tensor.numel() * tensor.element_size() for tensor in shadow)
 
 
+_ELASTIC = (
+    "--set data.order=indexed in a new run: its order lets ranks and workers change on resume",
+)
+
+
 def _mismatch(path: Path, why: str, fields: list[str]) -> SolarError:
     return SolarError(
         "train.resume-mismatch",
         "the checkpoint does not fit this run",
         where=str(path),
         why=why,
-        fixes=["resume with the config the checkpoint was made with (its resolved-config.json)"],
+        fixes=[
+            "resume with the config the checkpoint was made with (its resolved-config.json)",
+            *(_ELASTIC if "data_topology" in fields else ()),
+        ],
         context={"fields": fields},
     )

@@ -12,7 +12,7 @@ import torch
 
 from solarwm.backbones.seam import VideoCodec
 from solarwm.data.index import read_index
-from solarwm.data.shards import ShardReader
+from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.group import RankGroup
 from solarwm.inference import plan as plans
 from solarwm.inference.cases import Case, owned
@@ -56,7 +56,11 @@ class TrainingValidation:
         self._passes = plans.pass_plans(resolved, numerics=numerics)
         self._clips = HeldOutClips(
             index=read_index(plans.test_index_path(resolved)),
-            reader=ShardReader(Path(config.data.transport.root)),
+            reader=open_reader(
+                config.data,
+                cache_dir=getattr(config.runtime, "validation_cache_dir", None),
+                cache_max_gib=getattr(config.runtime, "validation_cache_max_gib", None),
+            ),
             cut=plans.clip_cut(resolved),
             rules=plans.camera_rules(resolved),
         )

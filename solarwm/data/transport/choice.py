@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from solarwm.data.index import Index
+from solarwm.data.rows import IDENTITY_FIELDS, Row
 from solarwm.data.shards import DEFAULT_MAX_OPEN, ShardReader
 from solarwm.data.transport.shard_cache import ShardCache
 from solarwm.data.transport.stores import ObjectStore
 
 GIB = 2**30
+TABLES = ".shard-tables"
 
 
 def open_cache(
@@ -19,23 +21,39 @@ def open_cache(
     """The disk cache of a store; with an index, its `shard_digest`s are checked at every fetch."""
     digests: dict[str, str] = {}
     for row in index.rows if index is not None else ():
-        digest = row.extra.get("shard_digest")
-        if isinstance(digest, str) and digest:
-            digests[row.shard] = digest
+        if row.extra.get("shard_digest"):
+            digests[row.shard] = str(row.extra["shard_digest"])
     return ShardCache(ObjectStore(root), directory, max_bytes=int(max_gib * GIB), digests=digests)
 
 
 def open_reader(
-    transport: Any,
+    data: Any,
     *,
     index: Index | None = None,
-    max_open: int = DEFAULT_MAX_OPEN,
-    table_dir: Path | None = None,
+    cache_dir: str | None = None,
+    cache_max_gib: float | None = None,
 ) -> ShardReader:
-    """The reader of the shards that a config's `data.transport` names. Fetches nothing yet."""
+    """The reader of the shards that a config's data section names. Reads nothing yet.
+
+    A cache given here stands in for that of `data.transport`.
+    """
+    transport = data.transport
+    max_open = getattr(data, "tar_cache_size", DEFAULT_MAX_OPEN)
     if transport.kind == "local":
-        return ShardReader(Path(transport.root), max_open=max_open, table_dir=table_dir)
-    directory = Path(transport.cache_dir)
-    cache = open_cache(transport.root, directory, transport.cache_max_gib, index=index)
-    tables = table_dir or directory / ".shard-tables"
-    return ShardReader(directory, max_open=max_open, table_dir=tables, fetch=cache.path)
+        return ShardReader(Path(transport.root), max_open=max_open)
+    directory = Path(cache_dir or transport.cache_dir)
+    max_gib = cache_max_gib or transport.cache_max_gib
+    cache = open_cache(transport.root, directory, max_gib, index=index)
+    facts = {row.shard: _identity(row) for row in index.rows} if index is not None else {}
+    return ShardReader(
+        directory,
+        max_open=max_open,
+        table_dir=directory / TABLES,
+        fetch=cache.path,
+        origin=lambda shard: f"{cache.store.uri(shard)} {facts.get(shard, '')}",
+    )
+
+
+def _identity(row: Row) -> str:
+    parts = (row.shard_size, *(row.extra.get(name) for name in IDENTITY_FIELDS))
+    return " ".join(str(part) for part in parts)

@@ -116,7 +116,7 @@ class ObjectStore:
                     isinstance(status, int) and 400 <= status < 500 and status not in _LATER
                 )
                 if refused:
-                    raise _fault("store.denied", "the store refuses the read", self.uri(key), fault)
+                    raise _denied(self.uri(key), fault) from None
                 reasons.append(f"{type(fault).__name__}: {fault}"[:200])
             longest = min(patience.max_delay_s, patience.first_delay_s * 2**attempt)
             pause = random.uniform(longest / 2, longest)
@@ -152,10 +152,10 @@ def _open_system(scheme: str, options: dict[str, Any]) -> Any:
         ) from None
 
 
-def _fault(code: str, headline: str, uri: str, fault: BaseException) -> SolarError:
+def _denied(uri: str, fault: BaseException) -> SolarError:
     return SolarError(
-        code,
-        headline,
+        "store.denied",
+        "the store refuses the read",
         where=uri,
         why=f"{type(fault).__name__}: {fault}"[:300],
         fixes=["check the credentials of this machine for that bucket"],

@@ -172,7 +172,8 @@ def test_a_store_that_never_answers_is_told_with_its_address(
         assert caught.value.where == f"{root}/a.tar"
     assert (caught.value.code, caught.value.exit_code) == (code, exit_code)
     assert store.requests == requests
-    assert not list(tmp_path.glob("*.tar")) and not list(tmp_path.glob(".*.part"))
+    assert not list(tmp_path.glob("*.tar"))
+    assert not list(tmp_path.glob(".*.part"))
 
 
 def test_sizes_and_digests_of_the_index_are_held(tmp_path) -> None:
@@ -258,7 +259,8 @@ def test_a_killed_fetch_leaves_nothing_that_is_used(tmp_path) -> None:
             time.sleep(0.01)
         os.kill(child.pid, signal.SIGKILL)
         child.join()
-        assert list(tmp_path.glob(".*.part")) and not list(tmp_path.glob("*.tar"))
+        assert list(tmp_path.glob(".*.part"))
+        assert not list(tmp_path.glob("*.tar"))
         store.latency_s = 0.0
         assert cache_of(root, tmp_path).path("a.tar").read_bytes() == data
     assert not list(tmp_path.glob(".*.part"))

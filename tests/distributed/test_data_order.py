@@ -1,0 +1,135 @@
+"""What real training consumes: the published order by its own sampler, shards of a store, resume."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from solarwm.data.index import read_index
+from solarwm.data.plan import PlanSettings, PublishedOrder, Reader
+from tests.fault.data.stores import FlakyStore, serving
+
+PUBLISHED = (
+    "data.order=published",
+    "data.random_start=true",
+    "data.shuffle_buffer=3",
+    "runtime.save_every=2",
+)
+
+
+def _steps(ended, world_rank: int = 0) -> dict[int, list[tuple[str, int]]]:
+    return {
+        record["step"]: [
+            pair
+            for micro in record["microbatches"]
+            for pair in zip(
+                micro["identity"]["sample_ids"], micro["identity"]["start_frames"], strict=True
+            )
+        ]
+        for record in ended.events(world_rank)
+    }
+
+
+def _plans(world: Path, reader: Reader, partition: str, epochs: int) -> list[tuple[str, int]]:
+    settings = PlanSettings(
+        seed=42, frames=33, start="random", fps=16.0, shuffle_buffer=3, partition=partition
+    )
+    order = PublishedOrder(read_index(world / "train-index.jsonl.gz"), settings, reader)
+    return [
+        (plan.sample_id, plan.start_frame) for epoch in range(epochs) for plan in order.epoch(epoch)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("world_size", "workers", "partition"),
+    [(1, 1, "global_occurrence"), (2, 1, "node_shard"), (1, 2, "global_occurrence")],
+)
+def test_training_consumes_the_published_order(
+    warm, small_world: Path, tmp_path: Path, world_size, workers, partition
+) -> None:
+    sets = (*PUBLISHED, f"data.partition_mode={partition}", f"data.num_workers={workers}")
+    ended = warm.train(tmp_path / "run", *sets, "train.max_steps=4", world_size=world_size)
+    assert ended.codes == [0] * world_size, ended.texts[0]
+    for rank in range(world_size):
+        consumed = [pair for _, pairs in sorted(_steps(ended, rank).items()) for pair in pairs]
+        streams = []
+        for worker in range(workers):
+            reader = Reader(
+                dp_rank=rank,
+                dp_world=world_size,
+                local_dp_rank=rank,
+                local_dp_world=world_size,
+                worker=worker,
+                num_workers=workers,
+            )
+            streams.append(iter(_plans(small_world, reader, partition, 9)))
+        size = len(
+            json.loads(json.dumps(ended.events(rank)[0]))["microbatches"][0]["identity"][
+                "sample_ids"
+            ]
+        )
+        expected = []
+        batch = 0
+        while len(expected) < len(consumed):
+            expected += [next(streams[batch % workers]) for _ in range(size)]
+            batch += 1
+        assert consumed == expected
+
+
+def test_the_published_order_resumes_exactly_and_only_on_its_topology(warm, tmp_path: Path) -> None:
+    sets = (*PUBLISHED, "train.max_steps=4", "data.num_workers=2")
+    straight = warm.train(tmp_path / "straight", *sets)
+    first = warm.train(tmp_path / "parts", *sets, options=("--stop-after", "2"))
+    moved = warm.train(
+        tmp_path / "parts",
+        *sets[:-1],
+        "data.num_workers=1",
+        options=("--resume", "latest"),
+    )
+    assert (straight.codes, first.codes, moved.codes) == ([0], [0], [3])
+    assert "data.order" in moved.texts[0]
+    assert "train.resume-mismatch" in moved.texts[0]
+    second = warm.train(tmp_path / "parts", *sets, options=("--resume", "latest"))
+    assert second.codes == [0]
+    assert _steps(second) == _steps(straight)
+
+
+def test_a_published_order_that_leaves_a_reader_empty_is_refused_before_anything_is_written(
+    warm, tmp_path: Path
+) -> None:
+    ended = warm.train(tmp_path / "run", *PUBLISHED, "data.num_workers=64")
+    assert ended.codes == [3]
+    assert "data.empty-reader" in ended.texts[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_from_a_store_sees_the_samples_of_training_from_disk(
+    warm, small_world: Path, tmp_path: Path
+) -> None:
+    objects = {
+        str(path.relative_to(small_world)): path.read_bytes() for path in small_world.rglob("*.tar")
+    }
+    rows = [
+        json.loads(line)
+        for line in gzip.decompress(
+            (small_world / "train-index.jsonl.gz").read_bytes()
+        ).splitlines()
+    ]
+    assert all(row["shard_size"] == len(objects[row["shard"]]) for row in rows)
+    local = warm.train(tmp_path / "local", "train.max_steps=3")
+    with serving(FlakyStore(objects, errors=0.1, truncated=0.05)) as root:
+        remote = warm.train(
+            tmp_path / "remote",
+            "train.max_steps=3",
+            "data.transport.kind=http",
+            f"data.transport.root={root}",
+            f"data.transport.cache_dir={tmp_path / 'cache'}",
+            "data.transport.cache_max_gib=1",
+            f"data.index_root={small_world}",
+        )
+    assert (local.codes, remote.codes) == ([0], [0]), remote.texts[0]
+    assert _steps(remote) == _steps(local)
+    assert [r["losses"] for r in remote.events()] == [r["losses"] for r in local.events()]
