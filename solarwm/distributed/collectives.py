@@ -105,12 +105,15 @@ def as_collective_failure(cause: BaseException, *, label: str) -> SolarError | N
     kinds = (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)
     if not isinstance(cause, kinds) and not any(sign in text.lower() for sign in _SIGNS):
         return None
+    timed_out = "timed out" in text.lower() or "timeout" in text.lower()
     return SolarError(
         "distributed.collective-failed",
-        f"another rank left during the collective `{label}`",
+        f"a rank did not come to the collective `{label}` in time"
+        if timed_out
+        else f"another rank left during the collective `{label}`",
         why=text.splitlines()[0][:300] if text else type(cause).__name__,
         fixes=["read first_failing_rank in run-result.json: that rank's record has the reason"],
-        context={"collective": label},
+        context={"collective": label, "timed_out": timed_out},
     )
 
 

@@ -7,9 +7,11 @@ Used by training and generation alike. Knows no torch: peers are seen through th
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -228,7 +230,9 @@ class RunSession:
             self._close_events()
             self._beat(state="ended")
 
-    def _record(self, code: int, error: BaseException | None, *, reason: str = "") -> None:
+    def _record(
+        self, code: int, error: BaseException | None, *, reason: str = "", stuck: bool = False
+    ) -> None:
         solar = error if isinstance(error, SolarError) else None
         fields: dict[str, Any] = {
             "exit_code": code,
@@ -240,8 +244,11 @@ class RunSession:
             "last_collective": self._last_collective(),
             "token": self.launch.token,
             "context": dict(solar.context) if solar else {},
+            "stuck": stuck,
         }
-        if error is not None and (solar is None or solar.exit_code in (6, 70)):
+        if error is None:
+            fields["traceback"] = _where_threads_are()
+        elif solar is None or solar.exit_code in (6, 70):
             fields["traceback"] = "".join(traceback.format_exception(error))[-20000:]
         with contextlib.suppress(Exception):
             write_failure(self.layout, self.launch.world_rank, **fields)
@@ -286,7 +293,8 @@ class RunSession:
             return
         grace = PEER_GRACE_S if self._peer_failed() else STOPPED_PEER_GRACE_S
         if now - self._peer_seen_at > grace:
-            self._leave(6, "another rank failed while this one was waiting for it")
+            why = "another rank failed while this one was busy elsewhere"
+            self._leave(6, why, stuck=True)
 
     def _peer_codes(self) -> list[int]:
         """Exit codes on record of this launch's other ranks."""
@@ -316,11 +324,11 @@ class RunSession:
         code = 6 if self._peer_failed() else exit_code_of(stop_error(number))
         self._leave(code, f"{signal.Signals(number).name}: no step boundary came in time")
 
-    def _leave(self, code: int, reason: str) -> None:
+    def _leave(self, code: int, reason: str, *, stuck: bool = False) -> None:
         """End the process from the watching thread, with its record. Does not return."""
         if not self._ending.acquire(blocking=False):
             return
-        self._record(code, None, reason=reason)
+        self._record(code, None, reason=reason, stuck=stuck)
         with contextlib.suppress(Exception):
             ending.conclude(
                 self.layout, launch=self.launch, own_code=code, facts=self._facts() | self._outcome
@@ -332,6 +340,15 @@ class RunSession:
                 flush=True,
             )
         os._exit(code)
+
+
+def _where_threads_are() -> str:
+    """File, line and function of every thread, for a record written while the main one is stuck."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        return file.read().decode(errors="replace")[-20000:]
+    return ""
 
 
 def stop_error(number: int) -> SolarError:

@@ -13,16 +13,8 @@ import psutil
 import pytest
 
 from solarwm.checkpoints.manifest import verify
+from tests.fault.waiting import SLOW, wait_for_step
 
-SLOW = """
-import time
-from solarwm.training import loop
-real = loop._one_step
-def one_step(*args, **more):
-    time.sleep({pause})
-    return real(*args, **more)
-loop._one_step = one_step
-"""
 STUCK = """
 import os, time
 from solarwm.runs import signals
@@ -36,16 +28,6 @@ stage.SingleRoleStage.backward = backward
 """
 
 
-def _wait_for_step(root: Path, step: int, world_rank: int = 0) -> None:
-    path = root / "events" / f"rank-{world_rank:05d}.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if path.exists() and f'"step":{step},' in path.read_text():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"step {step} was never reached")
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
 )
@@ -56,7 +38,7 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(
     pids = warm.train(
         root, "train.max_steps=500", world_size=2, patch=SLOW.format(pause=0.2), wait=False
     )
-    _wait_for_step(root, 3)
+    wait_for_step(root, 3)
     sent = time.monotonic()
     os.kill(pids[1], number)
     ended = warm.join(2)
@@ -74,7 +56,7 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(
 def test_a_rank_that_reaches_no_step_boundary_leaves_with_its_result(warm, tmp_path: Path) -> None:
     root = tmp_path / "run"
     pids = warm.train(root, patch=STUCK, wait=False)
-    _wait_for_step(root, 2)
+    wait_for_step(root, 2)
     os.kill(pids[0], signal.SIGTERM)
     ended = warm.join(1)
     assert ended.codes == [143]
@@ -99,7 +81,7 @@ def test_sigterm_to_torchrun_leaves_a_result_a_checkpoint_and_no_process(
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     agent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ)
     try:
-        _wait_for_step(root, 3)
+        wait_for_step(root, 3)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.send_signal(signal.SIGTERM)
         agent.communicate(timeout=60)
@@ -130,7 +112,7 @@ def test_ranks_leave_within_ten_seconds_when_their_launcher_is_killed(warm, tmp_
     agent = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ
     )
-    _wait_for_step(root, 2)
+    wait_for_step(root, 2)
     children = psutil.Process(agent.pid).children(recursive=True)
     agent.kill()
     agent.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -97,3 +98,30 @@ def test_the_survivor_speaks_for_a_rank_zero_that_vanished(tmp_path: Path) -> No
     assert (result["exit_code"], result["first_failing_rank"]) == (6, 0)
     assert "without a record" in result["message"]
     assert result["last_collective"] == "#7 step 4 agreement"
+
+
+def test_a_rank_that_beats_no_more_is_given_up_and_named(tmp_path: Path) -> None:
+    layout = RunLayout(tmp_path)
+    _beat(layout, 0, os.getpid())
+    path = layout.heartbeat(0)
+    beat = json.loads(path.read_bytes())
+    old = {"monotonic_s": beat["monotonic_s"] - 60, "time": beat["time"] - 60}
+    write_bytes_atomic(path, json.dumps({**beat, **old}).encode())
+    _record(layout, 1, 6)
+    ending.conclude(layout, launch=Place(1, world_size=2), own_code=6, facts={})
+    result = read_result(layout)
+    assert result is not None
+    assert (result["exit_code"], result["first_failing_rank"]) == (6, 0)
+    assert "no sign of life" in result["message"]
+
+
+def test_of_ranks_that_only_waited_the_one_that_came_to_no_collective_is_first(
+    tmp_path: Path,
+) -> None:
+    layout = RunLayout(tmp_path)
+    for world_rank, stuck in ((0, False), (1, True), (2, False)):
+        write_failure(layout, world_rank, exit_code=6, token="now", stuck=stuck)
+    ending.conclude(layout, launch=Place(0), own_code=6, facts={})
+    result = read_result(layout)
+    assert result is not None
+    assert (result["exit_code"], result["first_failing_rank"]) == (6, 1)
