@@ -10,10 +10,11 @@ from solarwm.cli.data_negative import encode_negative
 from solarwm.cli.data_plan import plan
 from solarwm.cli.data_synthesize import synthesize
 from solarwm.cli.data_validate import validate
+from solarwm.cli.data_warm_cache import warm_cache
 from solarwm.cli.data_windows import materialize_wan153f
 
 group = typer.Typer(
-    help="Indexes, plans, validation, import and the local world.",
+    help="Indexes, plans, validation, import, caches and the local world.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -38,6 +39,10 @@ _COMMANDS = {
         encode_negative,
         "encode-negative --config configs/examples/quickstart/stage0p5.yaml "
         "--prompt 'blurred, watermark' --out negative.pth",
+    ),
+    "warm-cache": (
+        warm_cache,
+        "warm-cache index.jsonl.gz --root gs://bucket/set --cache-dir cache --max-gib 256",
     ),
 }
 for _name, (_function, _example) in _COMMANDS.items():

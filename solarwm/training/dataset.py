@@ -12,6 +12,7 @@ from solarwm.data.order import IndexedOrder
 from solarwm.data.plan import PlanSettings
 from solarwm.data.published_walk import Cut, PublishedWalk
 from solarwm.data.shards import ShardReader
+from solarwm.data.transport.warming import shard_sizes
 from solarwm.errors.types import SolarError
 from solarwm.storage.digests import blake2s_hex, canonical_json
 from solarwm.training.latent_sets import require_records
@@ -66,7 +67,7 @@ def open_training_data(config: Any, *, num_nodes: int = 1) -> TrainingData:
     if data.transport.kind == "local":
         _require_shards(index, Path(data.transport.root))
     else:
-        _require_sizes(index)
+        shard_sizes(index)
     if data.encoding == "preencoded":
         require_records(index, data)
     indexed = IndexedOrder.of(index, data.seed)
@@ -106,19 +107,6 @@ def _published(index: Index, config: Any, num_nodes: int) -> PublishedWalk:
         num_workers=data.num_workers,
     )
     return PublishedWalk(index, settings, cut)
-
-
-def _require_sizes(index: Index) -> None:
-    for row in index.rows:
-        if row.shard_size is None:
-            raise SolarError(
-                "index.bad-field",
-                "shards of a store need their size in the index",
-                where=f"{index.path}: row {row.ordinal + 1}",
-                why=f"the row of sample {row.sample_id!r} has no shard_size",
-                fixes=["write shard_size (bytes of the tar) into every row"],
-                context={"sample_id": row.sample_id, "field": "shard_size"},
-            )
 
 
 def _require_shards(index: Index, root: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault.data.stores import FlakyStore, serving
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "files" / "plan_cli_default.json"
 
 
@@ -169,3 +171,28 @@ def test_mistakes_end_with_their_code_and_no_traceback(args, code, index, tmp_pa
     assert "Traceback" not in done.stderr
     assert json.loads(done.stdout)["exit_code"] == code
     assert list(tmp_path.iterdir()) == []
+
+
+def test_warm_cache_fetches_every_shard_once_and_refuses_what_cannot_fit(
+    local_world: Path, tmp_path: Path
+) -> None:
+    world = local_world
+    index = world / "train-index.jsonl.gz"
+    objects = {str(path.relative_to(world)): path.read_bytes() for path in world.rglob("*.tar")}
+    wanted = {
+        json.loads(line)["shard"] for line in gzip.decompress(index.read_bytes()).splitlines()
+    }
+    cache = tmp_path / "cache"
+    with serving(FlakyStore(objects, errors=0.2)) as root:
+        options = ["--root", root, "--cache-dir", str(cache), "--json"]
+        for fetched in (len(wanted), 0):
+            done = run("warm-cache", str(index), *options, "--max-gib", "1")
+            assert done.returncode == 0, done.stderr
+            value = json.loads(done.stdout)
+            assert (value["shards"], value["fetched"]) == (len(wanted), fetched)
+        small = run("warm-cache", str(index), *options, "--max-gib", "0.000001")
+        assert small.returncode == 2
+        assert "store.cache-too-small" in small.stderr
+    assert sorted(path.read_bytes() for path in cache.glob("*.tar")) == sorted(
+        objects[shard] for shard in wanted
+    )

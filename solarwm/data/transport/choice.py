@@ -9,21 +9,31 @@ from solarwm.data.index import Index
 from solarwm.data.rows import IDENTITY_FIELDS, Row
 from solarwm.data.shards import DEFAULT_MAX_OPEN, ShardReader
 from solarwm.data.transport.shard_cache import ShardCache
-from solarwm.data.transport.stores import ObjectStore
+from solarwm.data.transport.stores import ObjectStore, Patience
 
 GIB = 2**30
 TABLES = ".shard-tables"
 
 
 def open_cache(
-    root: str, directory: Path, max_gib: float, *, index: Index | None = None
+    root: str,
+    directory: Path,
+    max_gib: float,
+    *,
+    index: Index | None = None,
+    patience: Patience | None = None,
 ) -> ShardCache:
     """The disk cache of a store; with an index, its `shard_digest`s are checked at every fetch."""
     digests: dict[str, str] = {}
     for row in index.rows if index is not None else ():
         if row.extra.get("shard_digest"):
             digests[row.shard] = str(row.extra["shard_digest"])
-    return ShardCache(ObjectStore(root), directory, max_bytes=int(max_gib * GIB), digests=digests)
+    return ShardCache(
+        ObjectStore(root, patience=patience),
+        directory,
+        max_bytes=int(max_gib * GIB),
+        digests=digests,
+    )
 
 
 def open_reader(
