@@ -3,7 +3,8 @@
 A chunk is four denoising calls and one commit, 4 layers 256 wide, 252 tokens, window of six chunks, with
 cameras. `recompute the prefix` keeps nothing: every denoising call runs all clean chunks so far again.
 `copied cache` is the self-forcing way: every call clones each layer's whole buffer of raw keys and
-values, joins the chunk to it, rotates and turns the window, and a commit rolls the buffer by copying.
+values, joins the chunk to it, rotates and turns the window; a commit is a whole forward and rolls the
+buffer by copying. Keys of the text are kept by both.
 Values of all ways are compared before any timing.
 """
 
@@ -124,7 +125,8 @@ def _backbone(profile: Any, window: ChunkWindow) -> WanBackbone:
 
 @dataclass(slots=True, kw_only=True)
 class CopiedLayout:
-    """Self-forcing's cache: cloned on every call, rolled by copying on every commit."""
+    """Self-forcing's cache: cloned on every call, rolled by copying on every commit, which is a
+    whole forward."""
 
     frame_tokens: int
     slots: tuple[int, ...]
@@ -136,11 +138,12 @@ class CopiedLayout:
 
     @property
     def out_frames(self) -> int:
-        """The chunk, or nothing where it is only written."""
-        return 0 if self.commit else CHUNK
+        """The chunk."""
+        return CHUNK
 
     def attend(self, layer: int, last: bool, projected: Projected) -> Tensor | None:
         """Attention output of the chunk."""
+        del last
         p, camera = projected, self.camera
         raw_key = rms_norm(p.key, p.key_weight, p.eps)
         key, value = raw_key, p.value
@@ -153,8 +156,6 @@ class CopiedLayout:
         if self.commit:
             limit = (WINDOW - 1) * CHUNK * self.frame_tokens
             self.buffers[layer] = (key[:, -limit:].clone(), value[:, -limit:].clone())
-            if last:
-                return None
         table = cached_table(self.slots, *self.grid, key.shape[-1] // p.num_heads, key.device)
         query = rms_norm(p.query, p.query_weight, p.eps)
         here = p.key.shape[1]
