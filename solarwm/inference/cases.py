@@ -38,6 +38,8 @@ class ClipIdentity:
     """BLAKE2s of the raw camera member bytes."""
     prompt: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    frames: int = 0
+    """Pixel frames of the clip; 0 = as many as every clip of the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,8 @@ class Case:
     noise_seed: int
     camera_fingerprint: str
     metadata: Mapping[str, Any]
+    frames: int = 0
+    """Pixel frames of the clip; 0 = as many as every clip of the plan."""
 
     def manifest(self) -> dict[str, Any]:
         """The published `case` block of a sample manifest."""
@@ -154,6 +158,7 @@ def select_cases(
                 noise_seed=noise_seed(row, slot, base_noise_seed),
                 camera_fingerprint=clip.fingerprint,
                 metadata={**clip.metadata, "selection_candidate_ordinal": ordinal},
+                frames=clip.frames,
             )
         )
     if len(cases) < count:

@@ -24,7 +24,7 @@ from solarwm.data.records import (
 )
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
-from solarwm.data.windows import frame_offsets
+from solarwm.data.windows import frame_offsets, retimed_frames
 from solarwm.inference.cases import Case, ClipIdentity, select_cases
 from solarwm.inference.plan import ClipCut
 
@@ -57,19 +57,26 @@ class HeldOutClips:
     def clip(self, case: Case) -> RawClip:
         """Pixels and cameras of a case. Raises `shard.*`, `video.*`, `camera.*` (exit 3)."""
         row = self._index.rows[case.row_index]
-        return read_clip(self._reader, row, start_frame=case.start_frame, **self._window())
+        return read_clip(
+            self._reader, row, start_frame=case.start_frame, **self._window(case.frames)
+        )
 
     def next_track(self, case: Case) -> np.ndarray:
-        """Absolute cameras [N,4,4] of the next case (of the first one for the last)."""
+        """Absolute cameras [N,4,4] of the next case (of the first one for the last), as long as
+        this one where it can be: a shorter track stays at its last pose."""
         other = self._cases[(case.slot + 1) % len(self._cases)]
         row = self._index.rows[other.row_index]
-        track = read_cameras(self._reader, row, start_frame=other.start_frame, **self._window())
-        return np.asarray(track.c2w_N44)
+        window = self._window(other.frames)
+        track = read_cameras(self._reader, row, start_frame=other.start_frame, **window)
+        poses = np.asarray(track.c2w_N44)
+        frames = case.frames or self._cut.frames
+        held = np.repeat(poses[-1:], max(0, frames - len(poses)), axis=0)
+        return np.concatenate([poses[:frames], held])
 
-    def _window(self) -> dict[str, Any]:
+    def _window(self, frames: int) -> dict[str, Any]:
         cut = self._cut
         return {
-            "frames": cut.frames,
+            "frames": frames or cut.frames,
             "height": cut.height,
             "width": cut.width,
             "fps": cut.fps,
@@ -77,19 +84,31 @@ class HeldOutClips:
         }
 
     def _measure(self, row: Row) -> tuple[int, int]:
+        num_frames = self._num_frames(row)
+        frames = self._frames(row, num_frames)
+        offsets = frame_offsets(frames, source_fps=row.fps, output_fps=self._cut.fps)
+        return num_frames, offsets[-1] + 1
+
+    def _num_frames(self, row: Row) -> int:
         manifest: Mapping[str, Any] = {}
         if not row.num_frames:
             manifest = manifest_of(self._reader, row)
-        offsets = frame_offsets(self._cut.frames, source_fps=row.fps, output_fps=self._cut.fps)
-        return num_frames_of(row, manifest), offsets[-1] + 1
+        return num_frames_of(row, manifest)
+
+    def _frames(self, row: Row, num_frames: int) -> int:
+        left = num_frames - (row.start_frame or 0)
+        available = retimed_frames(left, source_fps=row.fps, output_fps=self._cut.fps)
+        return self._cut.fitting(available)
 
     def _identify(self, row: Row, start: int) -> ClipIdentity:
-        track: Track = read_cameras(self._reader, row, start_frame=start, **self._window())
+        frames = self._frames(row, self._num_frames(row))
+        track: Track = read_cameras(self._reader, row, start_frame=start, **self._window(frames))
         member = self._reader.read(row.shard, row.camera_member or "", shard_size=row.shard_size)
         scene = (row.extra.get("metadata") or {}).get("scene", "")
         return ClipIdentity(
             fingerprint=blake2s(member).hexdigest(),
             prompt=track.caption,
+            frames=frames,
             metadata={
                 "key": row.key,
                 "source_shard": row.shard,
@@ -97,7 +116,7 @@ class HeldOutClips:
                 "dataset": row.dataset or "",
                 "scene": scene,
                 "source_num_frames": track.source_num_frames,
-                "source_pixel_frames": self._cut.frames,
+                "source_pixel_frames": frames,
                 "train_latent_frames": self._cut.latents,
                 "source_frame_last": track.frame_indices[-1],
                 "camera_translation_transform": self._cut.translation_transform,

@@ -6,6 +6,8 @@ Shapes: B batch, F latent frames, C latent channels, H W latent height and width
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -25,6 +27,7 @@ def flow_losses(
     *,
     cameras: tuple[str, ...],
     shift: float,
+    causal: bool = False,
     backbone: Backbone,
     module: nn.Module,
     device: torch.device,
@@ -33,7 +36,7 @@ def flow_losses(
 
     x = (1-s) x0 + s e with the target e - x0; s = shift t / (1 + (shift-1) t); frame 0 is the clean
     anchor at time 0. Noise is keyed by the case's seed and the time's ordinal, so every camera and
-    every model sees the same.
+    every model sees the same. A `causal` model sees the clean chunks before each noisy one.
     """
     clean = latents_FCHW[None].to(device)
     totals: dict[str, float] = {}
@@ -49,7 +52,11 @@ def flow_losses(
             sigma_BF[:, 0] = 0.0
             weight = sigma_BF[:, :, None, None, None]
             noisy = (1.0 - weight) * clean + weight * noise
-            velocity = backbone.velocity(module, noisy, sigma_BF, conditions)
+            more: dict[str, Any] = {}
+            if causal:
+                context = backbone.clean_context(clean, shared=False)
+                more = {"layout": "teacher_forcing", "context": context}
+            velocity = backbone.velocity(module, noisy, sigma_BF, conditions, **more)
             error = (velocity - (noise - clean))[:, 1:]
             losses.append(float(error.double().square().mean()))
         totals[camera] = sum(losses) / len(losses)

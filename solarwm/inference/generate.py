@@ -20,7 +20,10 @@ from solarwm.camera import poses, variants
 from solarwm.data.tensors import LatentBatch
 from solarwm.inference import solvers
 from solarwm.inference.cases import Case
-from solarwm.inference.plan import PassPlan
+from solarwm.inference.causal_field import CausalField
+from solarwm.inference.chunked import generate_chunks
+from solarwm.inference.plan import AUTOREGRESSIVE, PassPlan
+from solarwm.nn.random import keyed_generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +62,10 @@ def case_track(inputs: CaseInputs, camera: str) -> np.ndarray:
     return variants.VARIANTS[camera](source)
 
 
-def case_batch(inputs: CaseInputs, plan: PassPlan, c2w_N44: np.ndarray) -> LatentBatch:
-    """A batch of one whose clean latents hold the anchor in frame 0 and zeros elsewhere."""
+def case_batch(inputs: CaseInputs, frames: int, c2w_N44: np.ndarray) -> LatentBatch:
+    """A batch of one of `frames` latents that hold the anchor in frame 0 and zeros elsewhere."""
     channels, height, width = inputs.anchor_CHW.shape
-    latents = torch.zeros(1, plan.latents, channels, height, width)
+    latents = torch.zeros(1, frames, channels, height, width)
     latents[0, 0] = inputs.anchor_CHW
     return latent_batch(inputs, latents, c2w_N44)
 
@@ -113,24 +116,46 @@ def generate(
     """One clip of one pass. Equal inputs give equal frames on any topology; draws only from the
     case's seed."""
     track = case_track(inputs, plan.camera)
-    batch = case_batch(inputs, plan, track).to(device)
+    geometry = backbone.profile.geometry
+    frames = min(plan.latents, geometry.latents(len(track)) or plan.latents)
+    track = track[: geometry.frames(frames)]
+    batch = case_batch(inputs, frames, track).to(device)
+    latents = _sample(inputs.case, plan, batch, backbone=backbone, module=module)
+    pixels = codec.decode_video(latents[0])
+    return Generated(
+        frames_NYX3=pixels.cpu().numpy(),
+        latents_FCHW=latents[0].cpu(),
+        c2w_N44=track,
+        viewmats_F44=latent_viewmats(track, frames),
+    )
+
+
+def _sample(
+    case: Case, plan: PassPlan, batch: LatentBatch, *, backbone: Backbone, module: nn.Module
+) -> torch.Tensor:
+    """Clean latents [1,F,C,H,W]: all at once, or chunk by chunk."""
+    clean = batch.latents_BFCHW
     conditions = backbone.conditions(batch)
-    noise = start_noise(inputs.case, tuple(batch.latents_BFCHW.shape[1:]))[None].to(device)
+    noise = start_noise(case, tuple(clean.shape[1:]))[None].to(clean.device)
+    anchor = clean[:, 0] if backbone.spec.first_frame_anchored else None
+    solver = solvers.create(plan.solver, numerics=plan.numerics, levels=plan.levels)
+    settings = {"num_steps": plan.num_inference_steps, "shift": plan.shift, "anchor_BCHW": anchor}
+    if plan.mode == AUTOREGRESSIVE:
+        return generate_chunks(
+            CausalField(backbone, module, conditions, clean, delta_policy=plan.delta_policy),
+            noise,
+            solver=solver,
+            chunk_frames=backbone.spec.chunk_latents,
+            generator=keyed_generator(case.noise_seed, "renoise", 0, case.slot),
+            context_sigma=plan.context_sigma,
+            recall_history=plan.recall_history,
+            **settings,
+        )
 
     def velocity(latents_BFCHW: torch.Tensor, sigma_BF: torch.Tensor) -> torch.Tensor:
         return backbone.velocity(module, latents_BFCHW, sigma_BF, conditions)
 
-    anchor = batch.latents_BFCHW[:, 0] if backbone.spec.first_frame_anchored else None
-    latents = solvers.create(plan.solver, numerics=plan.numerics).sample(
-        velocity, noise, num_steps=plan.num_inference_steps, shift=plan.shift, anchor_BCHW=anchor
-    )
-    frames = codec.decode_video(latents[0])
-    return Generated(
-        frames_NYX3=frames.cpu().numpy(),
-        latents_FCHW=latents[0].cpu(),
-        c2w_N44=track,
-        viewmats_F44=latent_viewmats(track, plan.latents),
-    )
+    return solver.sample(velocity, noise, **settings)
 
 
 def provenance(plan: PassPlan, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,4 +169,5 @@ def provenance(plan: PassPlan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "timestep_shift": plan.shift,
         "camera": plan.camera,
         "latent_frames": plan.latents,
+        "mode": plan.mode,
     }

@@ -24,7 +24,7 @@ from solarwm.inference.clips import HeldOutClips
 from solarwm.inference.encoding import EncodedCase, encode_case
 from solarwm.inference.flow_loss import flow_losses
 from solarwm.inference.generate import generate, provenance
-from solarwm.inference.plan import PassPlan
+from solarwm.inference.plan import AUTOREGRESSIVE, PassPlan
 from solarwm.inference.transaction import GenerationStore, attempt
 from solarwm.storage.digests import canonical_json
 
@@ -79,12 +79,18 @@ def mean_latent(
     generator: Generator, encoded: Mapping[int, EncodedCase], collectives: Collectives
 ) -> np.ndarray | None:
     """Frames [N,Y,X,3] decoded from the mean over the latents of all cases of all ranks; None when
-    no case could be encoded. Collective over all ranks."""
+    no case could be encoded, or they are not equally long. Collective over all ranks."""
     own = [case.latents_FCHW for case in encoded.values()]
-    shapes = collectives.gather_objects(tuple(own[0].shape) if own else None, label="mean latent")
-    shape = next((shape for shape in shapes if shape is not None), None)
-    if shape is None:
+    shapes = {
+        shape
+        for found in collectives.gather_objects(
+            [tuple(latents.shape) for latents in own], label="mean latent"
+        )
+        for shape in found
+    }
+    if len(shapes) != 1:
         return None
+    shape = shapes.pop()
     total = torch.zeros(*shape, dtype=torch.float64)
     for latents in own:
         total += latents
@@ -147,6 +153,7 @@ def _publish(
             where=inputs.case.sample_id,
             why="the weights or the sampling settings make the solver diverge",
         )
+    frames = len(clip.frames_NYX3)
     metrics.update(
         slot=inputs.case.slot,
         camera=plan.camera,
@@ -154,9 +161,9 @@ def _publish(
         num_inference_steps=plan.num_inference_steps,
         generated_latents_finite=True,
         camera_difference=quality.camera_difference(
-            np.asarray(inputs.c2w_N44, dtype=np.float64), clip.c2w_N44
+            np.asarray(inputs.c2w_N44, dtype=np.float64)[:frames], clip.c2w_N44
         ),
-        **quality.pass_metrics(clip.frames_NYX3, truth.pixels_NYX3, rebuilt_NYX3),
+        **quality.pass_metrics(clip.frames_NYX3, truth.pixels_NYX3[:frames], rebuilt_NYX3[:frames]),
     )
     if plan.camera == "source":
         metrics["baselines"] = dict(baselines or {})
@@ -165,6 +172,7 @@ def _publish(
             encoded.latents_FCHW,
             cameras=("source", "inverse"),
             shift=plan.shift,
+            causal=plan.mode == AUTOREGRESSIVE,
             backbone=generator.backbone,
             module=module,
             device=generator.device,
@@ -173,14 +181,14 @@ def _publish(
     weights_id = generator.weights_ids[plan.weights]
     with generator.store.slot(plan.name, inputs.case, weights_id=weights_id) as draft:
         video.write_mp4(draft.folder / "video.mp4", clip.frames_NYX3, generator.fps)
-        pair = video.side_by_side(truth.pixels_NYX3, clip.frames_NYX3)
+        pair = video.side_by_side(truth.pixels_NYX3[:frames], clip.frames_NYX3)
         video.write_mp4(draft.folder / "compare.mp4", pair, generator.fps)
         video.write_cameras(
             draft.folder,
             clip.c2w_N44,
             viewmats_F44=clip.viewmats_F44,
             intrinsics_33=inputs.intrinsics_33,
-            frame_indices=truth.frame_indices,
+            frame_indices=truth.frame_indices[:frames],
             fps=generator.fps,
         )
         (draft.folder / "schedule.json").write_bytes(canonical_json(facts))

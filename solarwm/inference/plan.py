@@ -13,7 +13,9 @@ from solarwm.errors.types import SolarError
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
 
-SUPPORTED_STAGES = ("stage0p5",)
+AUTOREGRESSIVE = "autoregressive"
+RAW_TIMES = 1000
+"""Raw time of pure noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +26,26 @@ class PassPlan:
     weights: str
     """`live` or `ema`."""
     solver: str
-    """`unipc` or `euler`."""
+    """`unipc`, `euler`, `flowmap` or `self_forcing`."""
     num_inference_steps: int
     camera: str
     """`source`, `inverse`, `mirror`, `frozen` or `other`."""
     latents: int
-    """Latent frames generated."""
+    """Latent frames generated, the most where it varies by source."""
     shift: float
     """Timestep shift of the noise grid."""
     numerics: str = "corrected"
     """`corrected`, or `published` rounding of solver times."""
+    mode: str = "bidirectional"
+    """All latents at once, or `autoregressive`: chunk by chunk."""
+    levels: tuple[float, ...] = ()
+    """Noise levels a few-step student was trained at."""
+    delta_policy: str = "drop"
+    """What a few-step student does with the endpoint of the flow map it was."""
+    context_sigma: float = 0.0
+    """Noise level at which finished chunks become history."""
+    recall_history: bool = False
+    """Encode the window anew before every chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +59,22 @@ class ClipCut:
     fps: float
     """Frames per second of the clip; 0 keeps the source rate."""
     translation_transform: str
+    least_frames: int = 0
+    """Fewest frames of a clip whose source is shorter; 0 or `frames` = all clips are equally
+    long."""
+    step_frames: int = 1
+    """A shorter clip lacks whole multiples of this."""
+
+    def fitting(self, available: int) -> int:
+        """Frames of the clip of a source that reaches over `available` output frames."""
+        if not 0 < self.least_frames < self.frames or available >= self.frames:
+            return self.frames
+        lacking = -(-(self.frames - available) // self.step_frames)
+        return max(self.least_frames, self.frames - lacking * self.step_frames)
 
 
 def check_supported(resolved: ResolvedRun) -> None:
     """Refuse (exit 2) what this release cannot generate, before anything is written."""
-    route = resolved.route
-    if route.stage not in SUPPORTED_STAGES:
-        raise SolarError(
-            "cli.not-available",
-            f"solarwm infer does not run {route.key} yet",
-            why="this release generates with Stage0.5 (bidirectional) models",
-        )
     if resolved.config.data.encoding != "online":  # type: ignore[attr-defined]
         raise SolarError(
             "cli.not-available",
@@ -95,6 +112,11 @@ def pass_plans(resolved: ResolvedRun, *, numerics: str) -> tuple[PassPlan, ...]:
             latents=item.rollout_latent_frames or config.data.latent_frames,
             shift=config.model.timestep_shift,
             numerics=numerics,
+            mode=getattr(item, "mode", "bidirectional"),
+            levels=_levels(config) if item.solver == "self_forcing" else (),
+            delta_policy=getattr(config.train, "delta_policy", "drop"),
+            context_sigma=getattr(config.validation, "context_noise", 0.0) / RAW_TIMES,
+            recall_history=numerics == "published" and resolved.route.stage == "stage1",
         )
         for item in _passes(resolved)
     )
@@ -105,16 +127,28 @@ def wanted_weights(resolved: ResolvedRun) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.weights for item in _passes(resolved)))
 
 
+def endpoint_gate(resolved: ResolvedRun) -> float | None:
+    """Share of the endpoint embedding of the student's transformer; None where it has none."""
+    train: Any = resolved.config.train
+    flow_map = resolved.route.objective == "anyflow_forward_map"
+    keeps = getattr(train, "delta_policy", "drop") != "drop"
+    return train.anyflow_gate if flow_map or keeps else None
+
+
 def clip_cut(resolved: ResolvedRun) -> ClipCut:
     """How held-out clips are cut."""
     data: Any = resolved.config.data
+    latents, least = _rollout(resolved)
+    geometry = resolved.route.spec.profiles[resolved.config.model.profile].geometry
     return ClipCut(
-        frames=data.pixel_frames,
-        latents=data.latent_frames,
+        frames=geometry.frames(latents) or data.pixel_frames,
+        latents=latents,
         height=data.height,
         width=data.width,
         fps=data.fps,
         translation_transform=resolved.config.model.camera_translation_transform,
+        least_frames=geometry.frames(least) or data.pixel_frames,
+        step_frames=geometry.period_frames * resolved.route.spec.chunk_latents,
     )
 
 
@@ -127,9 +161,28 @@ def camera_rules(resolved: ResolvedRun) -> CameraRules:
         array_key=config.data.camera_array_key,
         max_rel_translation=config.validation.max_rel_translation,
         max_camera_abs=config.validation.max_camera_abs,
-        latent_rows=latent_rows(config.data.latent_frames),
+        latent_rows=latent_rows(min(config.data.latent_frames, _rollout(resolved)[1])),
         use_source_lens=config.model.camera_intrinsics_mode == "source",
     )
+
+
+def _rollout(resolved: ResolvedRun) -> tuple[int, int]:
+    """(latent frames of the longest pass, fewest of a clip whose source is shorter)."""
+    config: Any = resolved.config
+    own = config.data.latent_frames
+    lengths = [getattr(item, "rollout_latent_frames", None) or own for item in _passes(resolved)]
+    longest = max(lengths, default=own)
+    section = config.validation
+    if not getattr(section, "variable_rollout_by_source", False):
+        return longest, longest
+    return longest, min(getattr(section, "min_rollout_latent_frames", None) or own, longest)
+
+
+def _levels(config: Any) -> tuple[float, ...]:
+    """Noise levels of the few-step rollout of training, falling from 1."""
+    shift = config.model.timestep_shift
+    levels = [label / RAW_TIMES for label in getattr(config.train, "denoising_step_list", ())]
+    return tuple(shift * level / (1 + (shift - 1) * level) for level in levels)
 
 
 def _passes(resolved: ResolvedRun) -> Any:

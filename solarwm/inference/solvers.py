@@ -9,7 +9,7 @@ Shapes: B batch, F latent frames, C latent channels, H W latent height and width
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,8 +19,10 @@ from torch import Tensor
 from solarwm.errors.types import SolarError
 from solarwm.objectives.schedules import NUM_TRAIN_TIMESTEPS, shifted_grid, unipc_grid
 
-Velocity = Callable[[Tensor, Tensor], Tensor]
-"""(latents_BFCHW, sigma_BF) to eps - x0."""
+Velocity = Callable[..., Tensor]
+"""(latents_BFCHW, sigma_BF) to eps - x0; a flow map takes endpoint_BF as third."""
+Noise = Callable[[int], Tensor]
+"""Fresh noise like the start noise for the level after step `number` (0, 1, ...)."""
 StepCallback = Callable[[int, int, Tensor], None]
 """(steps done, steps in all, latents after the step)."""
 
@@ -36,6 +38,7 @@ class Solver(Protocol):
         num_steps: int,
         shift: float,
         anchor_BCHW: Tensor | None = None,
+        fresh_noise: Noise | None = None,
         step_callback: StepCallback | None = None,
     ) -> Tensor:
         """Clean latents like `noise`, fp32, after `num_steps` evaluations. No gradient."""
@@ -55,15 +58,16 @@ class Euler:
         num_steps: int,
         shift: float,
         anchor_BCHW: Tensor | None = None,
+        fresh_noise: Noise | None = None,
         step_callback: StepCallback | None = None,
     ) -> Tensor:
         """See `Solver.sample`."""
-        _check_steps(num_steps)
+        check_steps(num_steps)
         grid = shifted_grid(num_steps, shift).tolist()
-        x = _anchored(noise_BFCHW.float(), anchor_BCHW)
+        x = anchored(noise_BFCHW.float(), anchor_BCHW)
         for index in range(num_steps):
-            flow = _velocity(velocity, x, grid[index], anchor_BCHW)
-            x = _anchored(x + (grid[index + 1] - grid[index]) * flow, anchor_BCHW)
+            flow = velocity_at(velocity, x, grid[index], anchor_BCHW)
+            x = anchored(x + (grid[index + 1] - grid[index]) * flow, anchor_BCHW)
             if step_callback is not None:
                 step_callback(index + 1, num_steps, x)
         return x
@@ -88,20 +92,21 @@ class UniPC:
         num_steps: int,
         shift: float,
         anchor_BCHW: Tensor | None = None,
+        fresh_noise: Noise | None = None,
         step_callback: StepCallback | None = None,
     ) -> Tensor:
         """See `Solver.sample`."""
-        _check_steps(num_steps)
+        check_steps(num_steps)
         grid_sigmas, timesteps = unipc_grid(num_steps, shift)
         sigmas = grid_sigmas.tolist()
         told = (
             [float(t) / NUM_TRAIN_TIMESTEPS for t in timesteps] if self.truncate_times else sigmas
         )
-        x = _anchored(noise_BFCHW.float(), anchor_BCHW)
+        x = anchored(noise_BFCHW.float(), anchor_BCHW)
         state = _Multistep(sigmas=sigmas)
         for index in range(num_steps):
-            flow = _velocity(velocity, x, told[index], anchor_BCHW)
-            x = _anchored(state.advance(index, x, x - sigmas[index] * flow), anchor_BCHW)
+            flow = velocity_at(velocity, x, told[index], anchor_BCHW)
+            x = anchored(state.advance(index, x, x - sigmas[index] * flow), anchor_BCHW)
             if step_callback is not None:
                 step_callback(index + 1, num_steps, x)
         return x
@@ -203,15 +208,25 @@ def _half_log_snr(sigma: float) -> float:
     return math.log(1.0 - sigma) - math.log(sigma)
 
 
-SOLVERS = ("unipc", "euler")
+SOLVERS = ("unipc", "euler", "flowmap", "self_forcing")
 
 
-def create(name: str, *, numerics: str = "corrected") -> Solver:
-    """The solver a validation or inference pass names; `published` numerics cut UniPC times."""
+def create(name: str, *, numerics: str = "corrected", levels: Sequence[float] = ()) -> Solver:
+    """The solver a validation or inference pass names; `published` numerics round the times told.
+
+    `levels` are the noise levels a few-step student was trained at.
+    """
+    from solarwm.inference.few_step import FewStep
+    from solarwm.inference.flow_map import FlowMapJumps
+
     if name == "unipc":
         return UniPC(truncate_times=numerics == "published")
     if name == "euler":
         return Euler()
+    if name == "flowmap":
+        return FlowMapJumps()
+    if name == "self_forcing":
+        return FewStep(levels=tuple(levels), round_times=numerics == "published")
     raise SolarError(
         "inference.unknown-solver",
         f"there is no solver {name!r}",
@@ -220,22 +235,35 @@ def create(name: str, *, numerics: str = "corrected") -> Solver:
     )
 
 
-def _check_steps(num_steps: int) -> None:
+def check_steps(num_steps: int) -> None:
+    """Refuse (`ValueError`) to sample in no step."""
     if num_steps < 1:
         raise ValueError(f"num_steps must be at least 1, not {num_steps}")
 
 
-def _anchored(x: Tensor, anchor_BCHW: Tensor | None) -> Tensor:
+def anchored(x: Tensor, anchor_BCHW: Tensor | None) -> Tensor:
+    """`x` with its first frame replaced by the anchor, where there is one."""
     if anchor_BCHW is None:
         return x
     return torch.cat([anchor_BCHW.to(x)[:, None], x[:, 1:]], dim=1)
 
 
-def _velocity(velocity: Velocity, x: Tensor, sigma: float, anchor_BCHW: Tensor | None) -> Tensor:
-    sigma_BF = torch.full(x.shape[:2], sigma, dtype=torch.float32, device=x.device)
-    if anchor_BCHW is not None:
-        sigma_BF[:, 0] = 0.0
-    flow = velocity(x, sigma_BF).float()
+def velocity_at(
+    velocity: Velocity,
+    x: Tensor,
+    sigma: float,
+    anchor_BCHW: Tensor | None,
+    endpoint: float | None = None,
+) -> Tensor:
+    """The velocity with all frames at one noise level, fp32; 0 where a frame is given."""
+    levels = [sigma] if endpoint is None else [sigma, endpoint]
+    told = []
+    for level in levels:
+        level_BF = torch.full(x.shape[:2], level, dtype=torch.float32, device=x.device)
+        if anchor_BCHW is not None:
+            level_BF[:, 0] = 0.0
+        told.append(level_BF)
+    flow = velocity(x, *told).float()
     if anchor_BCHW is not None:
         flow = torch.cat([torch.zeros_like(flow[:, :1]), flow[:, 1:]], dim=1)
     return flow

@@ -15,7 +15,8 @@ from solarwm.backbones.seam import Backbone
 from solarwm.checkpoints.sources import load_source
 from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.group import RankGroup
-from solarwm.training.fields import DROP, BidirectionalField, TeacherForcedField, TeacherForcedMap
+from solarwm.inference.plan import endpoint_gate
+from solarwm.training.fields import BidirectionalField, TeacherForcedField, TeacherForcedMap
 from solarwm.training.initial_weights import FLOW_MAP, STUDENT, StartWeights, start_weights
 from solarwm.training.negative_prompt import negative_text
 from solarwm.training.roles import compute_dtype, frozen_module, trained_role
@@ -49,7 +50,9 @@ def build_module(
     """
     config = resolved.config
     module = backbone.build(
-        device=device, seed=config.data.seed, endpoint_gate=endpoint_gate(resolved, role)
+        device=device,
+        seed=config.data.seed,
+        endpoint_gate=endpoint_gate(resolved) if role == STUDENT else None,
     )
     if drawn:
         return module
@@ -61,13 +64,6 @@ def build_module(
         place = base / config.model.assets.transformer_weights
         backbone.load(module, place, weights="live", endpoint=endpoint)
     return module
-
-
-def endpoint_gate(resolved: Any, role: str = STUDENT) -> float | None:
-    """Share of the endpoint embedding of a role's transformer; None where it has none."""
-    train = resolved.config.train
-    keeps = resolved.route.objective == FLOW_MAP or getattr(train, "delta_policy", DROP) != DROP
-    return train.anyflow_gate if role == STUDENT and keeps else None
 
 
 def build_stage(resolved: Any, group: RankGroup, *, resuming: bool = False) -> Stage:

@@ -15,6 +15,7 @@ from solarwm.runs.layout import RunLayout
 from solarwm.runs.session import RunSession, run_directory
 from solarwm.training import opening, resuming
 from solarwm.training.dataset import TrainingData, open_training_data, require_one_batch
+from solarwm.training.initial_weights import start_weights
 
 
 class RunView(Protocol):
@@ -111,12 +112,15 @@ def check_config(resolved: ResolvedRun) -> None:
 def check_files(
     resolved: ResolvedRun, root: Path, source: resuming.Source, *, num_nodes: int = 1
 ) -> TrainingData:
-    """The training data, when the directory is free, assets are there and every clip can be cut.
+    """The training data, when the directory is free, assets and start weights are there and every
+    clip can be cut.
 
     For rank 0. Writes nothing.
     """
     assets.require(resolved)
     admission.refuse_foreign(root, resuming=source.in_place)
+    if source.checkpoint is None:
+        start_weights(resolved)
     data = open_training_data(resolved.config, num_nodes=num_nodes)
     require_one_batch(data, resolved.config.train.global_batch_size)
     return data

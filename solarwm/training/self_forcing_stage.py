@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from solarwm.backbones.seam import Backbone
 from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.group import RankGroup
+from solarwm.inference.causal_field import CausalField
 from solarwm.objectives.self_gradient_forcing import (
     CRITIC,
     LOSS_NAMES,
-    STUDENT,
     Score,
     SelfGradientForcing,
 )
-from solarwm.training.fields import BidirectionalField, CausalField
+from solarwm.training.fields import BidirectionalField
 from solarwm.training.stage import (
     MicroResult,
     Role,
@@ -107,7 +107,10 @@ class SelfForcingStage:
                     step=step,
                     around=around,
                 )
-        return backward_of(result, self.global_batch_size)
+        made = backward_of(result, self.global_batch_size)
+        for trained in self.roles:  # rollouts and scores without gradient leave roots gathered
+            trained.layout.settle(trained.module)
+        return made
 
     def _score(self, judge: BidirectionalField, device: torch.device) -> Score:
         return Score(
@@ -127,6 +130,3 @@ class SelfForcingStage:
 
 def _nothing(sums: Mapping[str, float]) -> None:
     """Steps do not depend on each other's losses."""
-
-
-__all__ = ["CRITIC", "STUDENT", "SelfForcingStage"]

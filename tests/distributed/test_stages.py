@@ -1,0 +1,253 @@
+"""Stage0.5 -> Stage1 -> Stage2 through the command line at the tiny size: every stage starts from the
+one before, resumes bit for bit, trains on one and on two ranks, and generates."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load as load_dcp
+
+QUICKSTART = Path(__file__).parents[2] / "configs" / "examples" / "quickstart"
+
+
+@pytest.fixture(scope="module")
+def stages(warm, small_world, tmp_path_factory):
+    """The three stages, four steps each on one rank; folders by name."""
+    return Chain(warm, small_world, tmp_path_factory.mktemp("chain"))
+
+
+class Chain:
+    def __init__(self, warm, world: Path, folder: Path) -> None:
+        self.warm, self.world, self.folder = warm, world, folder
+        self.ended = {}
+        base = warm.train(folder / "stage0p5", "train.max_steps=2", "train.ema.warmup_steps=0")
+        assert base.codes == [0], base.texts
+        for stage in ("stage1", "stage2"):
+            self.ended[stage] = self.train(stage, folder / stage)
+            assert self.ended[stage].codes == [0], self.ended[stage].texts
+
+    def train(self, stage: str, root: Path, *sets: str, world_size: int = 1, options=()):
+        base, flow_map = self.folder / "stage0p5", self.folder / "stage1"
+        values = [
+            f"data.index_root={self.world}",
+            f"data.transport.root={self.world}",
+            f"data.latent_cache_dir={self.warm._cache}",
+            "data.pixel_frames=33",
+            "model.max_prior_clean_chunks=1",
+            f"distributed.world_size={world_size}",
+            "train.max_steps=4",
+            "runtime.save_every=2",
+            f"runtime.output_dir={root}",
+        ]
+        if stage == "stage1":
+            values += [
+                f"checkpoint.path={base}",
+                f"train.grad_accum={2 // world_size}",
+                "train.warmup_steps=0",
+                "train.anyflow_fuse_guidance_scale=2.0",
+            ]
+        else:
+            values += [
+                f"checkpoint.roles.student.path={flow_map}",
+                f"checkpoint.roles.teacher.path={base}",
+                f"checkpoint.roles.critic.path={base}",
+                f"train.micro_batch_size={4 // world_size}",
+                "train.critic_updates_per_student=1",
+                "train.real_guidance_scale=3.0",
+                "train.negative_prompt=blur",
+                "train.ema.start_step=1",
+                "train.delta_policy=drop",
+            ]
+        words = [word for value in (*values, *sets) for word in ("--set", value)]
+        arguments = ["train", "--config", str(QUICKSTART / f"{stage}.yaml"), *words, *options]
+        return self.warm.launch(root, arguments, world_size=world_size)
+
+
+def tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
+    found = {}
+    for folder in sorted([*checkpoint.glob("student-*"), *checkpoint.glob("critic-*")]):
+        metadata = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
+        state = {
+            key: torch.empty(value.size, dtype=value.properties.dtype)
+            for key, value in metadata.items()
+        }
+        load_dcp(state, storage_reader=FileSystemReader(str(folder)), no_dist=True)
+        found.update({f"{folder.name}/{key}": value for key, value in state.items()})
+    return found
+
+
+def losses(ended) -> list[dict[str, float]]:
+    return [record["losses"] for record in ended.events()]
+
+
+def test_every_number_of_every_stage_is_finite_and_every_class_and_role_is_told(stages) -> None:
+    for stage, ended in stages.ended.items():
+        assert len(ended.events()) == 4
+        for record in ended.events():
+            assert all(math.isfinite(value) for value in record["losses"].values()), stage
+            assert math.isfinite(record["gradient_norm"])
+    for record in losses(stages.ended["stage1"]):
+        for kind in ("diffusion", "consistency", "map"):
+            assert {f"{kind}_raw", f"{kind}_rescaled"} <= set(record)
+    roles = [set(record["roles"]) for record in stages.ended["stage2"].events()]
+    assert roles == [{"critic"}, *[{"student", "critic"}] * 3]
+    assert [r["ema_updates"] for r in stages.ended["stage2"].events()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("stage", ["stage1", "stage2"])
+def test_a_stage_resumed_in_the_middle_equals_the_uninterrupted_one(
+    stages, tmp_path, stage
+) -> None:
+    half = stages.train(stage, tmp_path / "run", options=("--stop-after", "2"))
+    rest = stages.train(stage, tmp_path / "run", options=("--resume", "latest"))
+    assert (half.codes, rest.codes) == ([0], [0]), rest.texts
+    assert losses(rest) == losses(stages.ended[stage])
+    name = "checkpoint_model_000004"
+    mine, whole = tensors(rest.root / name), tensors(stages.folder / stage / name)
+    assert set(mine) == set(whole)
+    assert [key for key in whole if not torch.equal(mine[key], whole[key])] == []
+    roles = {"student"} if stage == "stage1" else {"student", "critic"}
+    assert {key.split("-")[0] for key in whole} == roles
+    assert any(key.startswith("student-ema/") for key in whole)
+    state = [
+        json.loads((path / name / "state.json").read_text())["facts"]["trainer"]
+        for path in (rest.root, stages.folder / stage)
+    ]
+    assert state[0] == state[1]
+
+
+@pytest.mark.parametrize("stage", ["stage1", "stage2"])
+@pytest.mark.parametrize("strategy", ["none", "FULL_SHARD"])
+def test_two_ranks_train_like_one(stages, tmp_path, stage, strategy) -> None:
+    two = stages.train(
+        stage,
+        tmp_path / "two",
+        "train.max_steps=2",
+        f"train.fsdp.strategy={strategy}",
+        world_size=2,
+    )
+    assert two.codes == [0, 0], two.texts
+    for mine, theirs in zip(losses(two), losses(stages.ended[stage]), strict=False):
+        assert set(mine) == set(theirs)
+        for name, value in theirs.items():
+            assert mine[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
+
+
+def test_ranks_with_different_exits_do_not_hang_when_sharded(stages, tmp_path) -> None:
+    sets = ("train.exit_scope=slot", "train.max_steps=3")
+    one = stages.train("stage2", tmp_path / "one", *sets)
+    two = stages.train(
+        "stage2", tmp_path / "two", *sets, "train.fsdp.strategy=FULL_SHARD", world_size=2
+    )
+    assert (one.codes, two.codes) == ([0], [0, 0]), two.texts
+    from solarwm.objectives.rollout import exit_steps
+
+    drawn = {
+        role: exit_steps(
+            (0, 1, 2, 3), seed=42, step=1, purpose=f"{role}-exit", num_steps=4, scope="slot"
+        ).tolist()
+        for role in ("student", "critic")
+    }
+    assert any(max(exits[:2]) != max(exits[2:]) for exits in drawn.values())
+    for mine, theirs in zip(losses(two), losses(one), strict=True):
+        for name, value in theirs.items():
+            assert mine[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
+
+
+def test_plain_teacher_forcing_trains_on_sharded_ranks(stages, tmp_path) -> None:
+    lines = (QUICKSTART / "stage1.yaml").read_text().splitlines()
+    plain = [line for line in lines if "anyflow" not in line and "objective_variant" not in line]
+    where = plain.index("  causal_mode: teacher_forcing")
+    config = tmp_path / "plain.yaml"
+    config.write_text(
+        "\n".join([*plain[: where + 1], "  objective: flow_matching", *plain[where + 1 :]])
+    )
+    values = {
+        "data.index_root": stages.world,
+        "data.transport.root": stages.world,
+        "data.latent_cache_dir": stages.warm._cache,
+        "data.pixel_frames": 33,
+        "model.max_prior_clean_chunks": 1,
+        "checkpoint.path": stages.folder / "stage0p5",
+        "train.warmup_steps": 0,
+        "train.max_steps": 2,
+        "train.fsdp.strategy": "FULL_SHARD",
+        "train.fsdp.activation_checkpointing": "true",
+        "runtime.output_dir": tmp_path / "run",
+    }
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    ended = stages.warm.launch(
+        tmp_path / "run", ["train", "--config", str(config), *words], world_size=2
+    )
+    assert ended.codes == [0, 0], ended.texts
+    assert [set(record) for record in losses(ended)] == [{"flow_matching", "mean"}] * 2
+
+
+@pytest.mark.parametrize("stage", ["stage1", "stage2"])
+def test_a_trained_stage_generates_clips_longer_than_it_was_trained_on(
+    stages, tmp_path, stage
+) -> None:
+    from solarwm.synthetic.writer import synthesize
+
+    world = tmp_path / "long"
+    synthesize(world, clips=2, frames=57, height=64, width=96, seed=3)
+    text = (QUICKSTART / "infer-stage2.yaml").read_text()
+    if stage == "stage1":
+        keep = [line for line in text.splitlines() if "denoising" not in line]
+        keep = [line for line in keep if "guidance" not in line and "delta" not in line]
+        text = "\n".join(keep).replace("stage: stage2", "stage: stage1")
+        text = text.replace("causal_mode: self_gradient_forcing", "causal_mode: teacher_forcing")
+        text = text.replace("objective: flow_matching", "objective: anyflow_forward_map")
+        text = text.replace("solver: self_forcing", "solver: flowmap")
+    else:
+        text = text.replace("delta_policy: keep_diagonal", "delta_policy: drop")
+    config = tmp_path / "infer.yaml"
+    config.write_text(text.replace("rollout_latent_frames: 84", "rollout_latent_frames: 15"))
+    values = {
+        "data.index_root": world,
+        "data.transport.root": world,
+        "data.train_index": "test-index.jsonl.gz",
+        "data.pixel_frames": 33,
+        "model.max_prior_clean_chunks": 1,
+        "distributed.world_size": 1,
+        "validation.sample_count": 1,
+        "checkpoint.path": stages.folder / stage,
+        "runtime.output_dir": tmp_path / "run",
+    }
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    ended = stages.warm.launch(tmp_path / "run", ["infer", "--config", str(config), *words])
+    assert ended.codes == [0], ended.texts
+    quality = json.loads((tmp_path / "run" / "generation" / "quality.json").read_text())
+    assert set(quality["passes"]) == {"long_nfe4", "long_nfe2"}
+    for name in quality["passes"]:
+        schedule = next((tmp_path / "run" / "generation" / name).rglob("schedule.json"))
+        assert json.loads(schedule.read_text())["latent_frames"] == 15
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (("checkpoint.roles.student.path={stage0p5}",), ("stage", "stage1", "stage0p5")),
+        (("checkpoint.roles.teacher.path={stage1}",), ("teacher", "stage0p5", "stage1")),
+        (("checkpoint.roles.student.allow_anyflow_delta_drop=false",), ("delta_policy",)),
+        (
+            ("model.camera_translation_transform=logd4",),
+            ("camera", "logd4", "linear"),
+        ),
+    ],
+)
+def test_a_role_that_is_not_what_was_declared_is_refused_before_anything_is_built(
+    stages, tmp_path, changes, words
+) -> None:
+    places = {name: stages.folder / name for name in ("stage0p5", "stage1")}
+    sets = [change.format(**places) for change in changes]
+    ended = stages.train("stage2", tmp_path / "run", *sets)
+    assert ended.codes == [3]
+    for word in words:
+        assert word in ended.texts[0]
+    assert not list((tmp_path / "run").glob("checkpoint_model_*"))
