@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +71,59 @@ def framed(pixels_NYX3: NDArray[np.uint8], height: int, width: int) -> NDArray[n
     return out
 
 
+def framed_ltx(pixels_NYX3: NDArray[np.uint8], height: int, width: int) -> NDArray[np.float32]:
+    """The LTX rule: bicubic with antialiasing, centre crop; fp32 [N,height,width,3] in 0..1."""
+    import numpy as np
+    import torch
+
+    source_height, source_width = pixels_NYX3.shape[1:3]
+    cover = cover_ltx(source_height, source_width, height, width)
+    out = np.empty((len(pixels_NYX3), height, width, 3), np.float32)
+    for first in range(0, len(pixels_NYX3), _CHUNK_FRAMES):
+        block = torch.from_numpy(pixels_NYX3[first : first + _CHUNK_FRAMES])
+        resized = torch.nn.functional.interpolate(
+            block.permute(0, 3, 1, 2).float() / 255.0,
+            size=(cover.resized_height, cover.resized_width),
+            mode="bicubic",
+            align_corners=False,
+            antialias=True,
+        ).clamp(0.0, 1.0)
+        cropped = resized[
+            :, :, cover.top : cover.top + height, cover.left : cover.left + width
+        ].permute(0, 2, 3, 1)
+        out[first : first + len(block)] = cropped.numpy()
+    return out
+
+
+def framed_h3(pixels_NYX3: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """The MiniMax-H3 rule: Pillow's Lanczos to cover the canvas, centre crop; uint8."""
+    source_height, source_width = pixels_NYX3.shape[1:3]
+    cover = cover_h3(source_height, source_width, height, width)
+    size = (cover.resized_width, cover.resized_height)
+    box = (cover.left, cover.top, cover.left + width, cover.top + height)
+    return _lanczos(pixels_NYX3, size, box)
+
+
+def stretched_h3(pixels_NYX3: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """The rule of MiniMax-H3 test anchors: Pillow's Lanczos to the canvas, without a crop; uint8."""
+    return _lanczos(pixels_NYX3, (width, height), (0, 0, width, height))
+
+
+def _lanczos(
+    pixels_NYX3: NDArray[np.uint8], size: tuple[int, int], box: tuple[int, int, int, int]
+) -> NDArray[np.uint8]:
+    import numpy as np
+    from PIL import Image
+
+    frames: list[NDArray[np.uint8]] = []
+    for pixels in pixels_NYX3:
+        image = Image.fromarray(pixels)
+        if image.size != size:
+            image = image.resize(size, Image.Resampling.LANCZOS)
+        frames.append(np.asarray(image.crop(box), np.uint8))
+    return np.stack(frames)
+
+
 def _centred(resized_height: int, resized_width: int, height: int, width: int) -> Cover:
     return Cover(
         resized_height=resized_height,
@@ -89,3 +143,16 @@ def _taps(
     low = np.minimum(centres.astype(np.intp), source - 1)
     high = np.minimum(low + 1, source - 1)
     return low, high, (centres - low).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """The rule of a family: where the crop lies (lenses follow it), and the frames it gives."""
+
+    cover: Callable[[int, int, int, int], Cover]
+    frame: Callable[[NDArray[np.uint8], int, int], NDArray[Any]]
+
+
+WAN = Framing(cover_wan, framed)
+LTX = Framing(cover_ltx, framed_ltx)
+H3 = Framing(cover_h3, framed_h3)

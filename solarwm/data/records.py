@@ -14,7 +14,7 @@ from solarwm.data.cameras import (
     read_track,
     refuse_guard,
 )
-from solarwm.data.framing import cover_wan, framed
+from solarwm.data.framing import WAN, Framing
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
 from solarwm.data.video import DEFAULT_TIMEOUT_S, decode_frames
@@ -50,9 +50,10 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawClip(Track):
-    """A clip ready to encode: pixels [N,Y,X,3] uint8 on the canvas, cameras, caption."""
+    """A clip ready to encode: pixels [N,Y,X,3] on the canvas, cameras, caption."""
 
-    pixels_NYX3: NDArray[np.uint8]
+    pixels_NYX3: NDArray[Any]
+    """uint8; fp32 in 0..1 by the LTX rule."""
 
 
 def read_clip(
@@ -66,13 +67,14 @@ def read_clip(
     fps: float,
     rules: CameraRules,
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    framing: Framing = WAN,
 ) -> RawClip:
     """`frames` frames from `start_frame` (in source frames) at `fps` frames per second (0 = as
     stored).
 
     Frames are re-timed by the nearest source frame, resized to cover the canvas and cropped to its
-    centre. Raises SolarError `shard.*`, `video.*`, `camera.*` or `index.*` (exit 3), each naming
-    the sample.
+    centre by the rule of `framing`. Raises SolarError `shard.*`, `video.*`, `camera.*` or
+    `index.*` (exit 3), each naming the sample.
     """
     manifest = manifest_of(reader, row)
     indices, rate = _plan(row, manifest, start_frame, frames, fps)
@@ -87,10 +89,10 @@ def read_clip(
         start_frame=start_frame,
         frame_indices=indices,
         c2w_N44=poses,
-        intrinsics_33=_lens(reader, row, indices, source, (height, width), rules),
+        intrinsics_33=_lens(reader, row, indices, source, (height, width), rules, framing),
         fps=rate,
         source_num_frames=num_frames_of(row, manifest),
-        pixels_NYX3=framed(stored, height, width),
+        pixels_NYX3=framing.frame(stored, height, width),
     )
 
 
@@ -104,6 +106,7 @@ def read_cameras(
     width: int,
     fps: float,
     rules: CameraRules,
+    framing: Framing = WAN,
 ) -> Track:
     """The same without touching the video: what training needs once the latents are cached."""
     manifest = manifest_of(reader, row)
@@ -123,6 +126,7 @@ def read_cameras(
             _stored_size(row, manifest) if rules.use_source_lens else (height, width),
             (height, width),
             rules,
+            framing,
         ),
         fps=rate,
         source_num_frames=num_frames_of(row, manifest),
@@ -229,6 +233,7 @@ def _lens(
     source: tuple[int, int],
     canvas: tuple[int, int],
     rules: CameraRules,
+    framing: Framing,
 ) -> NDArray[np.float32]:
     from solarwm.camera.intrinsics import fixed_intrinsics, matrix, through_crop
 
@@ -239,7 +244,7 @@ def _lens(
         return fixed_intrinsics()
     data = reader.read(row.shard, _member(row, "intrinsics_member"), shard_size=row.shard_size)
     lens = read_lens(data, row.num_frames, indices, row.sample_id)
-    cover = cover_wan(*source, *canvas)
+    cover = framing.cover(*source, *canvas)
     cropped = through_crop(
         lens,
         source=source,

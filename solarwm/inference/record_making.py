@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from solarwm.data.framing import H3, LTX, WAN
 from solarwm.data.latent_records import suffix_of, write_record
 from solarwm.data.latent_store import SAMPLE_SCHEMA, Record
 from solarwm.data.records import RawClip, manifest_of, read_clip
@@ -38,6 +39,8 @@ def wan_tensors(codec: VideoCodec, clip: RawClip, dtype: str) -> dict[str, Store
 
 MAKERS: dict[str, TensorMaker] = {"wan22_ti2v_5b": wan_tensors}
 """How each family makes its tensors."""
+FRAMINGS = {"ltx25_video": LTX, "minimax_h3": H3}
+"""How families other than Wan bring a picture to the canvas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class RecordMaker:
             width=contract.width,
             fps=self.fps,
             rules=self.rules,
+            framing=FRAMINGS.get(self.family, WAN),
         )
         _require_consecutive(row, clip)
         tensors = MAKERS[self.family](self.codec, clip, self.dtype)

@@ -117,10 +117,10 @@ def test_two_ranks_make_the_same_records_as_one(warm, small_world, latents, tmp_
 def test_a_killed_run_started_again_ends_with_the_identical_tree(
     warm, small_world: Path, latents: Path, tmp_path: Path, place: str
 ) -> None:
-    owner = "preencoding" if place == "publish_logical" else "preencoding.LatentStore"
+    owner = "latent_publication" if place == "publish_logical" else "latent_publication.LatentStore"
     kill = (
         "import os, signal\n"
-        "from solarwm.inference import preencoding\n"
+        "from solarwm.inference import latent_publication\n"
         f"real = {owner}.{place}\n"
         "calls = []\n"
         "def once(*args, **options):\n"
@@ -141,6 +141,27 @@ def test_a_killed_run_started_again_ends_with_the_identical_tree(
         assert start[1:] == []
     else:
         assert start[-1]["missing"] == (4 if place == "put" else 0)
+
+
+def test_a_stopped_run_ends_with_143_and_goes_on_where_it_stopped(
+    warm, small_world: Path, latents: Path, tmp_path: Path
+) -> None:
+    stop = (
+        "import os, signal\n"
+        "from solarwm.inference import latent_publication\n"
+        "real = latent_publication.LatentStore.put\n"
+        "def put(self, record):\n"
+        "    real(self, record)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "latent_publication.LatentStore.put = put\n"
+    )
+    stopped = _encode(warm, tmp_path, small_world, patch=stop)
+    assert stopped.codes == [143], stopped.texts
+    assert stopped.result["exit_code"] == 143
+    again = _encode(warm, tmp_path, small_world)
+    assert again.codes == [0]
+    assert 0 < again.events(kind="preencode_start")[-1]["missing"] < 6
+    assert _tree(tmp_path) == _tree(latents)
 
 
 def test_a_finished_run_started_again_changes_nothing_and_another_config_is_refused(
