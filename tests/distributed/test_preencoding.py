@@ -336,3 +336,47 @@ def test_a_set_of_another_size_or_codec_is_refused_before_the_first_step(
     ended = _train(warm, tmp_path / "codec", folder)
     assert ended.codes == [3]
     assert "latent.other-encoder" in ended.texts[0]
+
+
+@pytest.mark.parametrize("frames", [81, 153])
+def test_the_published_frame_counts_are_encoded_and_trained_from(
+    warm, tmp_path: Path, frames: int
+) -> None:
+    from solarwm.synthetic.writer import synthesize
+
+    world = tmp_path / "world"
+    synthesize(world, clips=2, frames=frames + 3, height=64, width=96, seed=5)
+    rows = [json.loads(text) for text in _lines(world / "train-index.jsonl.gz")]
+    rows[0] |= {"start_frame": 2, "source_frame_indices": list(range(2, 2 + frames))}
+    (world / "train-index.jsonl.gz").write_bytes(index_bytes(rows))
+    assert _encode(warm, tmp_path, world, pixel_frames=frames).codes == [0]
+    tensors, _ = from_bytes(
+        next(data for name, data in _members(tmp_path).items() if name.endswith("safetensors"))
+    )
+    assert tensors["latents"].shape == (1 + (frames - 1) // 4, 48, 4, 6)
+    batch = ("train.micro_batch_size=1", "train.grad_accum=1", "train.global_batch_size=1")
+    sets = (f"data.pixel_frames={frames}", *batch)
+    ended = _train(warm, tmp_path / "trained", tmp_path, *sets)
+    here = (f"data.index_root={world}", f"data.transport.root={world}")
+    raw = _train(warm, tmp_path / "raw", None, *sets, *here)
+    assert (ended.codes, raw.codes) == ([0], [0]), ended.texts
+    assert _losses(ended) == _losses(raw)
+
+
+def test_rows_that_cannot_be_encoded_are_all_named_before_anything_is_written(
+    warm, small_world: Path, tmp_path: Path
+) -> None:
+    rows = [json.loads(text) for text in _lines(small_world / "train-index.jsonl.gz")]
+    del rows[0]["kept_tier"]
+    rows[1]["split"] = rows[1]["recipe_role"] = "other"
+    rows[2] |= {"start_frame": 0, "source_frame_indices": [0, 1, 2]}
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "index.jsonl.gz").write_bytes(index_bytes(rows))
+    path = _config(tmp_path, small_world, index="index.jsonl.gz")
+    arguments = ["preencode", "--config", str(path), "--set", f"data.index_root={tmp_path / 'bad'}"]
+    ended = warm.launch(tmp_path / "run", arguments)
+    assert ended.codes == [3]
+    for words in ("`kept_tier` must be", "`split` must be", "the window has 3 frames"):
+        assert words in ended.texts[0]
+    assert not (tmp_path / "run").exists()
+    assert not list(tmp_path.glob(".physical*"))
