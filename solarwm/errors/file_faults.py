@@ -64,6 +64,18 @@ FILES: dict[str, Entry] = {
         "The camera file cannot be read",
         "Cameras are NPZ files of plain numeric arrays; pickled objects are never loaded.",
     ),
+    "compare.nothing": Entry(
+        3,
+        "There is nothing to compare",
+        "`solarwm compare` takes two run directories of `solarwm infer`, or two validation steps, with clips "
+        "that both have.",
+    ),
+    "compare.unlike": Entry(
+        3,
+        "The two generations are not of the same cases",
+        "A comparison is fair only over the same samples, seeds, cameras, prompts and passes, made with the "
+        "same settings. --allow names a setting that is meant to differ.",
+    ),
     "data.empty-reader": Entry(
         3,
         "A reader of the published order gets no sample",
@@ -74,6 +86,12 @@ FILES: dict[str, Entry] = {
         5,
         "A package for reading data is missing",
         "Install the extra: pip install 'solarwm[data]'.",
+    ),
+    "data.reader-blocked": Entry(
+        5,
+        "A reader of samples does not answer",
+        "A sample was not there within half of distributed.timeout_s. The sample is named; the disk, the "
+        "store or a decoder behind it does not answer.",
     ),
     "data.too-few-samples": Entry(
         3,

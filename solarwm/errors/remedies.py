@@ -5,6 +5,7 @@ from __future__ import annotations
 _BY_KIND: dict[str, str] = {
     "camera": "solarwm data validate INDEX lists every bad track; mend the named sample or take its row out",
     "checkpoint": "solarwm checkpoint verify PATH names what is wrong; --resume latest takes the newest sound one",
+    "compare": "generate both with one validation and data section; solarwm infer --resume fills what is missing",
     "config": "solarwm config show NAME prints a published config with every key in its place",
     "data": "solarwm data validate INDEX lists every bad row",
     "disk": "check the disk, its mount and its permissions, then start again with --resume latest",
@@ -75,6 +76,7 @@ _BY_CODE: dict[str, str] = {
     "config.value": "docs/reference/config.md lists what every key takes",
     "data.empty-reader": "fewer ranks or workers, more shards, or --set data.order=indexed",
     "data.extra-missing": "pip install 'solarwm[data]'",
+    "data.reader-blocked": "look at the disk or store of the named sample",
     "data.too-few-samples": "add clips, or lower train.global_batch_size",
     "device.unavailable": "solarwm environment probe shows the devices; --set "
     "runtime.device=auto takes one that is there",

@@ -83,7 +83,7 @@ class Skip:
 
 
 class ClipSource:
-    """Clips by occurrence. Encodes what the cache lacks; safe to share between two threads."""
+    """Clips by occurrence. Encodes what the cache lacks; safe to share between threads."""
 
     def __init__(
         self,
@@ -113,6 +113,7 @@ class ClipSource:
         self._held_bytes = 0
         self._refused: dict[Window, SolarError] = {}
         self._encoding = threading.Lock()
+        self._holding = threading.Lock()
 
     def clip(self, occurrence: int) -> EncodedClip:
         """The clip of an occurrence, or of its substitute where a guard refuses the sample.
@@ -185,13 +186,13 @@ class ClipSource:
             return held
         if window in self._refused:
             raise self._refused[window]
-        with self._encoding:
-            try:
-                clip = self._load(window)
-            except SolarError as fault:
-                if fault.code in SKIPPED_CODES:
-                    self._refused[window] = fault
-                raise
+        try:
+            clip = self._load(window)
+        except SolarError as fault:
+            if fault.code in SKIPPED_CODES:
+                self._refused[window] = fault
+            raise
+        with self._holding:
             self._hold(window, clip)
         return clip
 
@@ -206,8 +207,10 @@ class ClipSource:
         else:
             raw = read_clip(self._reader, row, start_frame=window.start_frame, **self._cut())
             track = raw
-            latents = self._codec.encode_video(torch.from_numpy(raw.pixels_NYX3))
-            text = self._codec.encode_text([raw.caption])[0]
+            # Reading and decoding go on in several threads; the codec takes one clip at a time.
+            with self._encoding:
+                latents = self._codec.encode_video(torch.from_numpy(raw.pixels_NYX3))
+                text = self._codec.encode_text([raw.caption])[0]
             arrays = {"latents": latents.float().cpu().numpy(), "text": text.float().cpu().numpy()}
             self._cache.put(key, arrays)
         poses = np.asarray(track.c2w_N44, dtype=np.float32)[self._rows]
@@ -246,7 +249,13 @@ class ClipSource:
             source=blake2s(text.encode(), digest_size=16).hexdigest(),
         )
 
+    def sample_id(self, occurrence: int) -> str:
+        """The sample that an occurrence means, before any substitute."""
+        return self._index.rows[self._order.occurrence(occurrence).row_ordinal].sample_id
+
     def _hold(self, window: Window, clip: EncodedClip) -> None:
+        if window in self._held:
+            return
         self._held[window] = clip
         self._held_bytes += clip.size
         while self._held_bytes > self._memory_bytes and len(self._held) > 1:

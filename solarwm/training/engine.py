@@ -69,6 +69,8 @@ def train_rank(
             sp_size=config.distributed.sequence_parallel_size,
             timeout_s=config.distributed.timeout_s,
             always=config.train.fsdp.strategy not in REPLICATED,
+            check_order=config.distributed.check_collectives,
+            check_peers_every=config.distributed.check_peers_every,
         ) as group,
     ):
         session.watch_collectives(lambda: group.collectives.last)
@@ -269,6 +271,9 @@ def _loop(
         global_batch_size=train.global_batch_size,
         cursor=cursor,
         depth=resolved.config.data.prefetch_factor,
+        workers=resolved.config.data.num_workers,
+        patience_s=resolved.config.distributed.timeout_s / 2,
+        name=clips.sample_id,
     )
     try:
         return run_steps(

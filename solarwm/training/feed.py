@@ -1,4 +1,7 @@
-"""Microbatches for one rank, made ahead by one thread; the wait for them is measured.
+"""Microbatches for one rank, made ahead by reader threads; the wait for them is measured.
+
+Threads, not processes: decoding, reading, hashing and the codec leave the interpreter lock, and
+what is encoded is held in one memory (figures in docs/benchmarks.md).
 
 Slot i of a step whose cursor is c holds occurrence c + i of the data order; dp_rank d, micro m, row
 b fill slot (m * dp_world + d) * B + b. The cursor counts consumed occurrences, whatever has been
@@ -10,18 +13,23 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.mesh import MeshPlace
+from solarwm.errors.types import SolarError
 from solarwm.training.clips import EncodedClip
 
 
 class ClipMaker(Protocol):
-    """Gives the clip of an occurrence; safe to call from the prefetching thread."""
+    """Gives the clip of an occurrence; safe to call from several threads."""
 
     def clip(self, occurrence: int) -> EncodedClip: ...
 
@@ -49,7 +57,11 @@ def collate(
 
 
 class Feed:
-    """The microbatches of this rank from a cursor on, in order, without end."""
+    """The microbatches of this rank from a cursor on, in order, without end.
+
+    `workers` threads make clips ahead, `depth` microbatches each; the order never depends on them.
+    With 0 workers clips are made when they are asked for.
+    """
 
     def __init__(
         self,
@@ -61,7 +73,9 @@ class Feed:
         global_batch_size: int,
         cursor: int,
         depth: int = 2,
-        on_thread_start: Callable[[], None] = lambda: None,
+        workers: int = 1,
+        patience_s: float = 600.0,
+        name: Callable[[int], str] = lambda occurrence: f"occurrence {occurrence}",
     ) -> None:
         self.cursor = cursor
         self._clips = clips
@@ -69,57 +83,98 @@ class Feed:
         self._micro_batch_size = micro_batch_size
         self._accumulation = accumulation
         self._global_batch_size = global_batch_size
-        self._ready: queue.Queue[LatentBatch | BaseException] = queue.Queue(maxsize=max(1, depth))
-        self._closed = threading.Event()
-        self._on_thread_start = on_thread_start
-        self._thread = threading.Thread(target=self._fill, name="solarwm-feed", daemon=True)
-        self._thread.start()
+        self._patience_s = patience_s
+        self._name = name
+        self._ahead = depth * workers
+        self._wanted: queue.SimpleQueue[tuple[int, Future[EncodedClip]] | None]
+        self._wanted = queue.SimpleQueue()
+        self._planned: deque[_Planned] = deque()
+        self._micro = 0
+        self._first = cursor
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"solarwm-reader-{number}", daemon=True)
+            for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._plan()
 
     def step_batches(self) -> tuple[list[LatentBatch], float]:
         """The microbatches of the next optimizer step and the seconds waited for them.
 
-        Raises whatever the preparing thread ran into.
+        Raises whatever a reader ran into, and `data.reader-blocked` (exit 5) when a sample is not
+        there after `patience_s`.
         """
         started = time.perf_counter()
         batches = []
         for _ in range(self._accumulation):
-            item = self._ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            batches.append(item)
+            self._plan()
+            planned = self._planned.popleft() if self._planned else self._next()
+            clips = [
+                self._taken(occurrence, future)
+                for occurrence, future in zip(planned.occurrences, planned.futures, strict=True)
+            ]
+            self._plan()
+            batches.append(collate(clips, slots=planned.slots, occurrences=planned.occurrences))
         self.cursor += self._global_batch_size
         return batches, time.perf_counter() - started
 
     def close(self) -> None:
-        """End the preparing thread."""
-        self._closed.set()
-        while True:
-            try:
-                self._ready.get_nowait()
-            except queue.Empty:
-                break
-        self._thread.join(timeout=5.0)
+        """End the reader threads; one that is blocked is left to die with the process."""
+        self._closed = True
+        for _ in self._threads:
+            self._wanted.put(None)
+        for thread in self._threads:
+            thread.join(timeout=5.0)
 
-    def _fill(self) -> None:
-        self._on_thread_start()
-        first = self.cursor
+    def _taken(self, occurrence: int, future: Future[EncodedClip]) -> EncodedClip:
+        if not self._threads:
+            return self._clips.clip(occurrence)
         try:
-            while not self._closed.is_set():
-                for micro in range(self._accumulation):
-                    slots = slots_of(
-                        self._place, micro=micro, micro_batch_size=self._micro_batch_size
-                    )
-                    occurrences = [first + slot for slot in slots]
-                    clips = [self._clips.clip(occurrence) for occurrence in occurrences]
-                    self._put(collate(clips, slots=slots, occurrences=occurrences))
-                first += self._global_batch_size
-        except BaseException as error:
-            self._put(error)
+            return future.result(timeout=self._patience_s)
+        except FutureTimeout:
+            if future.done():
+                raise
+            sample = self._name(occurrence)
+            raise SolarError(
+                "data.reader-blocked",
+                f"a reader did not give sample {sample} within {self._patience_s:g} s",
+                where=sample,
+                why="the disk, the network or a decoder does not answer",
+                fixes=[
+                    "look at the disk or store the shards lie on",
+                    "solarwm data validate INDEX",
+                ],
+                context={"occurrence": occurrence, "sample_id": sample},
+            ) from None
 
-    def _put(self, item: LatentBatch | BaseException) -> None:
-        while not self._closed.is_set():
+    def _plan(self) -> None:
+        while len(self._planned) < self._ahead:
+            planned = self._next()
+            self._planned.append(planned)
+            for occurrence, future in zip(planned.occurrences, planned.futures, strict=True):
+                self._wanted.put((occurrence, future))
+
+    def _next(self) -> _Planned:
+        slots = slots_of(self._place, micro=self._micro, micro_batch_size=self._micro_batch_size)
+        occurrences = tuple(self._first + slot for slot in slots)
+        self._micro += 1
+        if self._micro == self._accumulation:
+            self._micro, self._first = 0, self._first + self._global_batch_size
+        return _Planned(slots, occurrences, tuple(Future() for _ in slots))
+
+    def _work(self) -> None:
+        while (item := self._wanted.get()) is not None and not self._closed:
+            occurrence, future = item
             try:
-                self._ready.put(item, timeout=0.25)
-            except queue.Full:
-                continue
-            return
+                future.set_result(self._clips.clip(occurrence))
+            except BaseException as error:
+                future.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    slots: tuple[int, ...]
+    occurrences: tuple[int, ...]
+    futures: tuple[Future[EncodedClip], ...]

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from solarwm.data.tensors import LatentBatch
+from solarwm.distributed.collectives import share_outcome
 from solarwm.distributed.group import RankGroup
 from solarwm.distributed.sharding import REPLICATED
+from solarwm.errors.types import SolarError
 from solarwm.training import health, optim
 from solarwm.training.feed import Feed
+from solarwm.training.peers import require_equal_peers
 from solarwm.training.stage import MicroResult, Update
 
 
@@ -51,8 +56,9 @@ def make_update(
     """
     role, number = update.role, step + 1
     role.optimizer.zero_grad(set_to_none=True)
-    made, data_wait_s = feed.step_batches()
+    made, data_wait_s = _agreed_batches(feed, group)
     batches = [batch.to(group.device) for batch in made]
+    require_equal_peers(group, batches, step=step)
     results = [update.backward(batch) for batch in batches]
     replicated = role.layout.name in REPLICATED
     agreement = health.agree(
@@ -91,6 +97,24 @@ def make_update(
         data_wait_s=data_wait_s,
         agreement=agreement,
     )
+
+
+def _agreed_batches(feed: Feed, group: RankGroup) -> tuple[list[LatentBatch], float]:
+    """The next microbatches, once every rank has its own.
+
+    A rank whose data failed raises its fault and the others `distributed.peer-failed`, before any
+    of them is inside a collective of the model. Collective over all ranks.
+    """
+    fault: SolarError | None = None
+    taken: tuple[list[LatentBatch], float] = ([], 0.0)
+    try:
+        taken = feed.step_batches()
+    except SolarError as error:
+        fault = error
+    failed = torch.tensor([float(fault is not None)], device=group.device)
+    if float(group.collectives.sum_(failed, label="data")):
+        share_outcome(group.collectives, fault, label="data")
+    return taken
 
 
 def microbatch_losses(update: Update, result: MicroResult) -> dict[str, float]:

@@ -133,3 +133,51 @@ def test_training_from_a_store_sees_the_samples_of_training_from_disk(
     assert (local.codes, remote.codes) == ([0], [0]), remote.texts[0]
     assert _steps(remote) == _steps(local)
     assert [r["losses"] for r in remote.events()] == [r["losses"] for r in local.events()]
+
+
+@pytest.mark.parametrize(("workers", "world_size"), [(0, 1), (2, 1), (2, 2)])
+def test_consumed_samples_are_those_of_an_uninterrupted_run_for_any_workers_and_ranks(
+    warm, tmp_path: Path, workers: int, world_size: int
+) -> None:
+    sets = ("train.max_steps=6", "runtime.save_every=3")
+    straight = warm.train(tmp_path / "straight", *sets)
+    cut = ("--stop-after", "3")
+    first = warm.train(
+        tmp_path / "parts",
+        *sets,
+        f"data.num_workers={workers}",
+        world_size=world_size,
+        options=cut,
+    )
+    second = warm.train(
+        tmp_path / "parts", *sets, "data.num_workers=1", options=("--resume", "latest")
+    )
+    assert (first.codes, second.codes) == ([0] * world_size, [0]), second.texts[0]
+    wanted = _steps(straight)
+    before = [_steps(first, rank) for rank in range(world_size)]
+    for step in (1, 2, 3):
+        assert sorted(pair for rank in before for pair in rank[step]) == sorted(wanted[step])
+    after = _steps(second)
+    assert {step: after[step] for step in (4, 5, 6)} == {step: wanted[step] for step in (4, 5, 6)}
+
+
+def test_a_read_that_fails_on_one_rank_ends_both_at_the_same_place(warm, tmp_path: Path) -> None:
+    ended = warm.train(
+        tmp_path / "run",
+        world_size=2,
+        patch=(
+            "import os\n"
+            "from solarwm.errors.types import SolarError\n"
+            "from solarwm.training.clips import ClipSource\n"
+            "real = ClipSource.clip\n"
+            "def clip(self, occurrence):\n"
+            "    if occurrence == 6: raise SolarError('shard.truncated', 'cut', where='x.tar')\n"
+            "    return real(self, occurrence)\n"
+            "ClipSource.clip = clip\n"
+        ),
+    )
+    assert sorted(ended.codes) == [3, 6]
+    failing = ended.codes.index(3)
+    assert "shard.truncated" in ended.texts[failing]
+    assert "rank" in ended.texts[1 - failing]
+    assert "cut" in ended.texts[1 - failing]

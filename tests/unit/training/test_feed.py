@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 import torch
 
 from solarwm.distributed.mesh import place_of
+from solarwm.errors.types import SolarError
 from solarwm.training.clips import EncodedClip
 from solarwm.training.feed import Feed, slots_of
 
@@ -31,7 +33,9 @@ class Numbered:
         )
 
 
-def _feed(world_rank: int, world_size: int, accumulation: int, cursor: int, clips=None) -> Feed:
+def _feed(
+    world_rank: int, world_size: int, accumulation: int, cursor: int, clips=None, **options
+) -> Feed:
     return Feed(
         clips or Numbered(),
         place=place_of(world_rank, world_size=world_size, sp_size=1),
@@ -39,6 +43,7 @@ def _feed(world_rank: int, world_size: int, accumulation: int, cursor: int, clip
         accumulation=accumulation,
         global_batch_size=2 * accumulation * world_size,
         cursor=cursor,
+        **options,
     )
 
 
@@ -91,8 +96,47 @@ def test_a_fault_of_the_preparing_thread_is_raised_where_the_batch_is_wanted() -
         feed.close()
 
 
-def test_closing_ends_the_thread_while_its_queue_is_full() -> None:
+def test_closing_ends_the_threads() -> None:
     feed = _feed(0, 1, 1, cursor=0)
     time.sleep(0.05)
     feed.close()
-    assert not feed._thread.is_alive()
+    assert not any(thread.is_alive() for thread in feed._threads)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_the_number_of_workers_never_changes_the_order(workers: int) -> None:
+    class Uneven(Numbered):
+        def clip(self, occurrence: int) -> EncodedClip:
+            time.sleep(0.002 * (occurrence * 7 % 5))
+            return super().clip(occurrence)
+
+    feed = _feed(1, 2, 2, cursor=8, clips=Uneven(), workers=workers)
+    try:
+        seen = [
+            occurrence
+            for _ in range(6)
+            for batch in feed.step_batches()[0]
+            for occurrence in batch.occurrences
+        ]
+    finally:
+        feed.close()
+    assert seen == [8 + 8 * step + slot for step in range(6) for slot in (2, 3, 6, 7)]
+
+
+def test_a_blocked_reader_is_told_with_its_sample() -> None:
+    released = threading.Event()
+
+    class Blocked(Numbered):
+        def clip(self, occurrence: int) -> EncodedClip:
+            if occurrence == 5:
+                released.wait(30)
+            return super().clip(occurrence)
+
+    feed = _feed(0, 1, 1, cursor=4, clips=Blocked(), patience_s=0.2, name=lambda k: f"clip-{k}")
+    try:
+        with pytest.raises(SolarError, match="clip-5") as caught:
+            feed.step_batches()
+        assert (caught.value.code, caught.value.exit_code) == ("data.reader-blocked", 5)
+    finally:
+        released.set()
+        feed.close()
