@@ -110,3 +110,63 @@ def test_solvers_are_made_by_name():
 def test_no_steps_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         Euler().sample(gaussian_velocity, noise(), num_steps=0, shift=5.0)
+
+
+def exact_map(x, sigma_BF, endpoint_BF):
+    """u of x0 ~ N(0.4, 0.5^2): from any level to any lower one in one jump."""
+    s, e = (value[..., None, None, None] for value in (sigma_BF, endpoint_BF))
+
+    def spread(level):
+        return ((1 - level) ** 2 * 0.25 + level**2).sqrt()
+
+    arrival = (1 - e) * 0.4 + spread(e) / spread(s) * (x - (1 - s) * 0.4)
+    return (x - arrival) / (s - e).clamp(min=1e-9)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 8])
+def test_an_exact_flow_map_arrives_in_any_number_of_jumps(steps):
+    start = torch.randn(1, 3, 2, 2, 2, generator=torch.Generator().manual_seed(0))
+    ended = create("flowmap").sample(exact_map, start, num_steps=steps, shift=5.0)
+    assert torch.allclose(ended, 0.4 + 0.5 * start, atol=1e-5)
+
+
+def test_a_few_step_student_is_told_its_levels_and_noised_afresh_between_them():
+    told, levels = [], (1.0, 0.9375, 5 / 6, 0.625)
+
+    def velocity(x, sigma_BF):
+        told.append(sigma_BF[0].tolist())
+        return (x - 0.3) / sigma_BF[..., None, None, None].clamp(min=1e-6)
+
+    start, anchor = torch.randn(1, 3, 2, 2, 2), torch.zeros(1, 2, 2, 2)
+    drawn = []
+
+    def fresh(number):
+        drawn.append(number)
+        return torch.randn(1, 3, 2, 2, 2)
+
+    solver = create("self_forcing", levels=levels)
+    ended = solver.sample(
+        velocity, start, num_steps=4, shift=5.0, anchor_BCHW=anchor, fresh_noise=fresh
+    )
+    assert torch.allclose(ended[:, 1:], torch.full_like(ended[:, 1:], 0.3), atol=1e-5)
+    assert torch.equal(ended[:, 0], anchor)
+    assert [row[1] for row in told] == pytest.approx(levels)
+    assert [row[0] for row in told] == [0.0] * 4
+    assert drawn == [0, 1, 2]
+
+
+def test_published_few_step_times_are_rounded_to_bfloat16():
+    told = []
+
+    def velocity(x, sigma_BF):
+        told.append(round(float(sigma_BF[0, 0]) * 1000, 3))
+        return torch.zeros_like(x)
+
+    create("self_forcing", numerics="published", levels=(1.0, 0.9375, 5 / 6, 0.625)).sample(
+        velocity,
+        torch.zeros(1, 1, 1, 1, 1),
+        num_steps=4,
+        shift=5.0,
+        fresh_noise=lambda number: torch.zeros(1, 1, 1, 1, 1),
+    )
+    assert told == [1000.0, 936.0, 832.0, 624.0]
