@@ -46,6 +46,12 @@ COMMANDS: dict[str, Entry] = {
         "Generate videos with a checkpoint.",
         "solarwm infer --config configs/examples/quickstart/infer.yaml --first-row",
     ),
+    "compare": Entry(
+        "solarwm.cli.compare",
+        "compare",
+        "Compare two generations of the same cases.",
+        "solarwm compare outputs/infer-a outputs/infer-b --out outputs/comparison",
+    ),
     "preencode": Entry(
         "solarwm.cli.preencode",
         "preencode",

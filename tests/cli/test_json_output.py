@@ -26,6 +26,7 @@ LEAVES = sorted(
 GOOD: dict[str, list[str]] = {
     "checkpoint inspect": ["{run}"],
     "checkpoint list": ["{run}"],
+    "checkpoint prune": ["{run}", "--keep-last", "1"],
     "checkpoint verify": ["{run}"],
     "config check": ["{config}"],
     "config copy": ["quickstart/stage0p5", "{new}"],
@@ -44,15 +45,21 @@ GOOD: dict[str, list[str]] = {
     "explain": ["config.batch"],
     "plan memory": ["--config", "{config}"],
     "run list": ["{runs}"],
+    "run resume-check": ["{run}"],
     "run status": ["{run}"],
 }  # fmt: skip
 # Commands whose good ending is seen elsewhere in this file, or elsewhere in the suite.
-ELSEWHERE = {"train", "infer", "preencode", "data import", "checkpoint export"}
+ELSEWHERE = {
+    "train", "infer", "preencode", "compare", "data import", "data encode-negative",
+    "data materialize-wan153f", "data warm-cache", "checkpoint export",
+}  # fmt: skip
 BAD = {
     "checkpoint export": ["{new}/none", "--output", "{new}/out"],
     "checkpoint inspect": ["{new}/none"],
     "checkpoint list": ["{new}/none"],
+    "checkpoint prune": ["{new}/none", "--keep-last", "1"],
     "checkpoint verify": ["{new}/none"],
+    "compare": ["{new}/none", "{new}/none"],
     "config check": ["{new}/none.yaml"],
     "config copy": ["no-such-example", "{new}"],
     "config diff": ["{config}", "{new}/none.yaml"],
@@ -61,18 +68,22 @@ BAD = {
     "config routes": ["a:b:c", "--nonsense"],
     "config schema": ["--route", "no:such:route"],
     "config show": ["no-such-example"],
+    "data encode-negative": ["--nonsense"],
     "data import": ["{new}/none", "--out", "{new}"],
     "data inspect": ["{new}/none.jsonl"],
+    "data materialize-wan153f": ["--nonsense"],
     "data plan": ["{new}/none.jsonl", "--seed", "1", "--pixel-frames", "33"],
     "data synthesize": ["--out", "{new}", "--clips", "0", "--frames", "5", "--height", "32", "--width",
                         "32", "--seed", "0"],
     "data validate": ["{new}/none.jsonl", "--pixel-frames", "33"],
+    "data warm-cache": ["--nonsense"],
     "environment probe": ["--nonsense"],
     "explain": ["no.such-code"],
     "infer": ["--config", "{config}"],
     "plan memory": ["--config", "{new}/none.yaml"],
     "preencode": ["--config", "{config}"],
     "run list": ["--nonsense"],
+    "run resume-check": ["{new}/none"],
     "run status": ["{new}/none"],
     "train": ["--config", "{new}/none.yaml"],
 }  # fmt: skip

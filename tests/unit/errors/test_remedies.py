@@ -81,7 +81,7 @@ def test_commands_named_in_texts_of_the_package_exist() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named |= set(
                     re.findall(
-                        r"solarwm ((?:config|data|run|checkpoint|environment) [a-z][a-z-]+)",
+                        r"solarwm ((?:config|data|run|checkpoint|environment) [a-z][a-z0-9-]+)",
                         node.value,
                     )
                 )
