@@ -295,6 +295,10 @@ def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
         names += ["generation/plan.json"]
         names += [f"generation/{name}/" for name in named]
         names += ["generation/quality.json", "generation/COMPLETE.json"]
+    if command == "preencode":
+        section = resolved.canonical["preencode"]
+        targets = [section.get("output_root"), section.get("logical_output_root")]
+        return [*(str(root / name) for name in names), *(f"{x}/" for x in targets if x)]
     return [str(root / name) for name in names]
 
 
