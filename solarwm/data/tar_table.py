@@ -88,6 +88,7 @@ def scan_tar(descriptor: int, shard: str) -> dict[str, Member]:
         name = pax.get("path") or long_name or _name(header)
         if "size" in pax:
             size = int(pax["size"])
+        is_regular = kind[0] in _REGULAR and not any(key.startswith("GNU.sparse.") for key in pax)
         long_name, pax = None, {}
         if body + size > source.size:
             raise source.fault(
@@ -108,7 +109,7 @@ def scan_tar(descriptor: int, shard: str) -> dict[str, Member]:
                 body,
                 name,
             )
-        members[name] = Member(body, size, kind[0] in _REGULAR)
+        members[name] = Member(body, size, is_regular)
         key = _group(name)
         if key != group:
             if key in groups:
@@ -177,10 +178,8 @@ def _signed_sum(data: bytes) -> int:
 def _number(field: bytes) -> int | None:
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
-    try:
-        return int(field.strip(b" \0") or b"0", 8)
-    except ValueError:
-        return None
+    digits = field.strip(b" \0") or b"0"
+    return int(digits, 8) if not digits.strip(b"01234567") else None
 
 
 def _padded(size: int) -> int:

@@ -7,6 +7,7 @@ import io
 import lzma
 import os
 import random
+import resource
 import tarfile
 import threading
 
@@ -251,3 +252,40 @@ def test_a_table_folder_that_cannot_be_written_does_no_harm(world) -> None:
     (world.root / "tables").write_text("a file is in the way")
     with ShardReader(world.root, table_dir=world.root / "tables") as reader:
         assert reader.read(shard, "b.deep") == MEMBERS["b.deep"]
+
+
+def test_sparse_members_and_negative_sizes_are_refused(world, reader) -> None:
+    plain = world.tar_bytes({"a.x": b"12345"})
+    negative = bytearray(plain)
+    negative[124:136] = b"-0000000001\0"
+    total = sum(negative[:148]) + 8 * 32 + sum(negative[156:512])
+    negative[148:156] = b"%06o\0 " % total
+    (world.root / "negative.tar").write_bytes(negative)
+    assert refused(reader, "negative.tar", "a.x").code == "shard.not-a-tar"
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a.x")
+        info.size = 5
+        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+        archive.addfile(info, io.BytesIO(b"12345"))
+    (world.root / "sparse.tar").write_bytes(buffer.getvalue())
+    assert refused(reader, "sparse.tar", "a.x").code == "shard.not-a-file"
+
+
+def test_five_thousand_shards_are_read_with_256_descriptors(tmp_path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        info = tarfile.TarInfo("a.x")
+        info.size = 5
+        archive.addfile(info, io.BytesIO(b"12345"))
+    for number in range(5_000):
+        (tmp_path / f"{number}.tar").write_bytes(buffer.getvalue())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with ShardReader(tmp_path) as opened:
+            for number in range(5_000):
+                assert opened.read(f"{number}.tar", "a.x") == b"12345"
+            assert opened.num_open <= shards.DEFAULT_MAX_OPEN
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
