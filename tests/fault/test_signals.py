@@ -28,6 +28,16 @@ stage.SingleRoleStage.backward = backward
 """
 
 
+def _wait_for_phase(root: Path, phase: str, world_rank: int = 0) -> None:
+    path = root / "heartbeats" / f"rank-{world_rank:05d}.json"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if f'"phase":"{phase}"' in path.read_text():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"phase {phase} was never reached")
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
 )
@@ -63,6 +73,44 @@ def test_a_rank_that_reaches_no_step_boundary_leaves_with_its_result(warm, tmp_p
     assert ended.result["status"] == "interrupted"
     assert (ended.result["step"], ended.result["phase"]) == (3, "train")
     assert verify(root / "checkpoint_model_000002", deep=True)
+
+
+SLOW_SAVE = """
+import time
+from solarwm.checkpoints.transaction import SaveTransaction
+real_publish = SaveTransaction._publish
+def publish(self, *args):
+    if self._step > 2: time.sleep(60)
+    return real_publish(self, *args)
+SaveTransaction._publish = publish
+"""
+
+
+def test_a_second_signal_during_the_save_leaves_at_once_and_the_checkpoint_before_stays(
+    warm, tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    patch = SLOW.format(pause=0.5) + SLOW_SAVE
+    sets = ("train.max_steps=500", "runtime.save_every=2")
+    (pid,) = warm.train(root, *sets, patch=patch, wait=False)
+    wait_for_step(root, 3)
+    os.kill(pid, signal.SIGTERM)
+    _wait_for_phase(root, "save")
+    time.sleep(2.2)
+    os.kill(pid, signal.SIGTERM)
+    sent = time.monotonic()
+    ended = warm.join(1)
+    assert time.monotonic() - sent < 10
+    assert ended.codes == [143]
+    assert (ended.result["status"], ended.result["phase"]) == ("interrupted", "save")
+    assert ended.result["last_checkpoint_step"] == 2
+    assert [path.name for path in root.glob("checkpoint_*")] == ["checkpoint_model_000002"]
+    assert verify(root / "checkpoint_model_000002", deep=True)
+    again = warm.train(
+        root, *sets, "train.max_steps=3", options=("--resume", "latest"), patch=SLOW.format(pause=0)
+    )
+    assert again.codes == [0]
+    assert [record["step"] for record in again.events()][-1] == 3
 
 
 def test_sigterm_to_torchrun_leaves_a_result_a_checkpoint_and_no_process(

@@ -20,8 +20,10 @@ def wait_for_step(root: Path, step: int, world_rank: int = 0) -> None:
     """Until the event stream of a rank tells of `step`, at most two minutes."""
     path = root / "events" / f"rank-{world_rank:05d}.jsonl"
     deadline = time.monotonic() + 120
+    result = root / "run-result.json"
     while time.monotonic() < deadline:
         if path.exists() and f'"step":{step},' in path.read_text():
             return
+        assert not result.exists(), result.read_text()
         time.sleep(0.05)
     raise AssertionError(f"step {step} was never reached")
