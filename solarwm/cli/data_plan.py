@@ -47,6 +47,12 @@ def plan(
     scope: Annotated[
         str, typer.Option("--scope", help="node_shard: complete or collection_relative.")
     ] = "complete",
+    readers: Annotated[
+        bool, typer.Option("--readers", help="Count what each rank and worker takes; published.")
+    ] = False,
+    compare: Annotated[
+        str, typer.Option("--compare", help="As --readers, beside a second RANKSxWORKERS.")
+    ] = "",
     json: JsonOption = False,
 ) -> None:
     """Show what a reader takes in one epoch, and the fingerprint of the whole plan.
@@ -69,6 +75,8 @@ def plan(
         if value < least:
             raise usage(f"{name} must be at least {least}", f"it is {value}")
     rows = read_index(index)
+    if (readers or compare) and order == "indexed":
+        raise usage("--readers and --compare need --order published", "indexed has one order")
     extra: dict[str, Any] = {}
     if order == "indexed":
         plans = _indexed_plans(rows, seed, pixel_frames, epoch, start, fps)
@@ -87,6 +95,21 @@ def plan(
         reader = _reader(
             rank, world_size, local_world_size, sequence_parallel_size, worker_id, num_workers
         )
+        if readers or compare:
+            from solarwm.cli.data_shares import show_shares
+
+            show_shares(
+                rows,
+                settings,
+                world_size=world_size,
+                local_world_size=local_world_size,
+                shared=sequence_parallel_size,
+                workers=num_workers,
+                epoch=epoch,
+                compare=compare,
+                json=json,
+            )
+            return
         if sequence_parallel_size > 1:
             extra["reader"] = asdict(reader)
         plans = PublishedOrder(rows, settings, reader).epoch(epoch)

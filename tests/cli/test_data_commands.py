@@ -109,6 +109,23 @@ def test_plan_shows_sequence_parallel_peers_as_one_reader(index) -> None:
     assert (told[0]["reader"]["dp_rank"], told[0]["reader"]["dp_world"]) == (1, 2)
 
 
+def test_plan_compares_what_the_readers_of_two_topologies_take(golden, index) -> None:
+    done = run(
+        *("plan", index, "--seed", 1, "--pixel-frames", 9, "--world-size", 2),
+        *("--compare", "100x2"),
+    )
+    assert done.returncode == 0, done.stderr
+    small, large = json.loads(done.stdout)["topologies"]
+    total = golden["index_inspect"]["virtual_occurrences"]
+    assert (small["topology"], large["topology"]) == ("2x1", "100x2")
+    assert (small["samples"], large["samples"]) == (total, total)
+    assert small["empty"] == []
+    assert len(large["empty"]) == 200 - total
+    wrong = run("plan", index, "--seed", 1, "--pixel-frames", 9, "--compare", "8")
+    assert wrong.returncode == 2
+    assert "RANKSxWORKERS" in wrong.stderr
+
+
 def test_the_indexed_order_takes_every_occurrence_once(golden, index) -> None:
     done = run(
         *("plan", index, "--order", "indexed", "--seed", 1, "--pixel-frames", 81, "--limit", 999)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
 from solarwm.data.index import read_index
-from solarwm.data.plan import PlanSettings, PublishedOrder, Reader, _below, _shuffle
+from solarwm.data.plan import (
+    PlanCursor,
+    PlanSettings,
+    PublishedOrder,
+    PublishedWalk,
+    Reader,
+    _below,
+    _shuffle,
+)
+from solarwm.data.shares import reader_shares, summary
 from solarwm.errors.types import SolarError
 
 
@@ -77,3 +87,54 @@ def test_a_short_row_stops_planning(world) -> None:
         list(PublishedOrder(index, PlanSettings(seed=0, frames=81), Reader()).epoch(0))
     assert caught.value.code == "index.too-few-frames"
     assert caught.value.context["sample_id"] == "demo/a"
+
+
+@pytest.mark.parametrize("partition", ["global_occurrence", "node_shard"])
+@pytest.mark.parametrize("taken", [0, 3, 9, 14])
+def test_a_walk_resumed_from_json_goes_on_as_the_uninterrupted_one(world, partition, taken) -> None:
+    index = read_index(
+        world.index(*(world.row(f"c{n}", epoch_repeats=1 + n % 2) for n in range(6)))
+    )
+    settings = PlanSettings(seed=7, frames=5, start="random", shuffle_buffer=3, partition=partition)
+    whole = PublishedOrder(index, settings, Reader())
+    expected = [plan for epoch in range(3) for plan in whole.epoch(epoch)]
+    walk = PublishedWalk(index, settings, Reader())
+    assert [walk.take() for _ in range(taken)] == expected[:taken]
+    kept = json.loads(json.dumps(walk.cursor.as_json()))
+    resumed = PublishedWalk(index, settings, Reader(), cursor=PlanCursor.from_json(kept))
+    assert [resumed.take() for _ in range(len(expected) - taken)] == expected[taken:]
+
+
+@pytest.mark.parametrize("partition", ["global_occurrence", "node_shard"])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_shares_count_what_the_readers_take(world, partition, epoch) -> None:
+    index = read_index(
+        world.index(
+            *(
+                world.row(f"c{n}", epoch_repeats=1 + n % 2, shard=f"s/{n // 2}.tar")
+                for n in range(6)
+            )
+        )
+    )
+    settings = PlanSettings(seed=3, frames=5, partition=partition)
+    shares = reader_shares(
+        index, settings, world_size=6, local_world_size=2, num_workers=2, epoch=epoch
+    )
+    for share in shares:
+        reader = Reader.of_launch(
+            world_rank=share.dp_rank,
+            world_size=6,
+            local_rank=share.dp_rank % 2,
+            local_world_size=2,
+            worker=share.worker,
+            num_workers=2,
+        )
+        plans = PublishedOrder(index, settings, reader).epoch(epoch)
+        if share.samples:
+            assert len(list(plans)) == share.samples
+        else:
+            with pytest.raises(SolarError, match="no sample in epoch"):
+                list(plans)
+    told = summary(shares)
+    assert told["samples"] == index.num_occurrences
+    assert len(told["empty"]) == sum(share.samples == 0 for share in shares)
