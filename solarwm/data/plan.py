@@ -7,11 +7,11 @@ Mersenne-Twister stream, seeded once and never again. Plans are streamed, not li
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2s, sha256
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from solarwm.data.index import Index
 from solarwm.data.rows import Row
@@ -192,77 +192,6 @@ class PublishedOrder:
             reader_rank=self._reader.dp_rank,
             worker=self._reader.worker,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanCursor:
-    """Where a reader stands: `taken` plans of `epoch` are used up.
-
-    `stream` is the state of the reader's random stream at the start of that epoch, so resuming
-    replays one epoch at most and never the run.
-    """
-
-    epoch: int
-    taken: int
-    stream: tuple[Any, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain JSON for a checkpoint."""
-        version, words, spare = self.stream
-        stream = [version, list(words), spare]
-        return {"epoch": self.epoch, "taken": self.taken, "stream": stream}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> PlanCursor:
-        """The cursor that `as_json` wrote."""
-        version, words, spare = value["stream"]
-        stream = (version, tuple(words), spare)
-        return cls(epoch=value["epoch"], taken=value["taken"], stream=stream)
-
-
-class PublishedWalk:
-    """The endless walk of one reader over its published order, resumed exactly by a cursor.
-
-    Training makes one for each (data-parallel rank, worker) with `Reader.of_launch`, calls `take`
-    for every sample (the plan carries row, repeat, epoch and start frame, so nothing else is drawn)
-    and keeps `cursor.as_json()` in the checkpoint. Sequence-parallel peers have equal readers and
-    so equal walks. The order is bound to its topology: a cursor serves the same reader only.
-    """
-
-    def __init__(
-        self,
-        index: Index,
-        settings: PlanSettings,
-        reader: Reader,
-        *,
-        cursor: PlanCursor | None = None,
-    ) -> None:
-        self._order = PublishedOrder(index, settings, reader)
-        if cursor is not None:
-            self._order.rng.setstate(cursor.stream)
-        self._begin(cursor.epoch if cursor else 0)
-        for _ in range(cursor.taken if cursor else 0):
-            next(self._plans)
-            self._taken += 1
-
-    @property
-    def cursor(self) -> PlanCursor:
-        """Where the walk stands now."""
-        return PlanCursor(epoch=self._epoch, taken=self._taken, stream=self._stream)
-
-    def take(self) -> SamplePlan:
-        """The next plan; raises as `PublishedOrder.epoch` does."""
-        found = next(self._plans, None)
-        if found is None:
-            self._begin(self._epoch + 1)
-            found = next(self._plans)
-        self._taken += 1
-        return found
-
-    def _begin(self, epoch: int) -> None:
-        self._epoch, self._taken = epoch, 0
-        self._stream = self._order.rng.getstate()
-        self._plans = self._order.epoch(epoch)
 
 
 def owned_counts(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
 
 from solarwm.data.index import read_index
 from solarwm.data.plan import (
-    PlanCursor,
     PlanSettings,
     PublishedOrder,
-    PublishedWalk,
     Reader,
     _below,
     _shuffle,
@@ -87,22 +84,6 @@ def test_a_short_row_stops_planning(world) -> None:
         list(PublishedOrder(index, PlanSettings(seed=0, frames=81), Reader()).epoch(0))
     assert caught.value.code == "index.too-few-frames"
     assert caught.value.context["sample_id"] == "demo/a"
-
-
-@pytest.mark.parametrize("partition", ["global_occurrence", "node_shard"])
-@pytest.mark.parametrize("taken", [0, 3, 9, 14])
-def test_a_walk_resumed_from_json_goes_on_as_the_uninterrupted_one(world, partition, taken) -> None:
-    index = read_index(
-        world.index(*(world.row(f"c{n}", epoch_repeats=1 + n % 2) for n in range(6)))
-    )
-    settings = PlanSettings(seed=7, frames=5, start="random", shuffle_buffer=3, partition=partition)
-    whole = PublishedOrder(index, settings, Reader())
-    expected = [plan for epoch in range(3) for plan in whole.epoch(epoch)]
-    walk = PublishedWalk(index, settings, Reader())
-    assert [walk.take() for _ in range(taken)] == expected[:taken]
-    kept = json.loads(json.dumps(walk.cursor.as_json()))
-    resumed = PublishedWalk(index, settings, Reader(), cursor=PlanCursor.from_json(kept))
-    assert [resumed.take() for _ in range(len(expected) - taken)] == expected[taken:]
 
 
 @pytest.mark.parametrize("partition", ["global_occurrence", "node_shard"])
