@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import checkpoint, command_line, forcing, rollout, step
+from benchmarks import checkpoint, command_line, data_reads, forcing, rollout, step
 from benchmarks.ratio import record, table
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds, small sizes first")
     parser.add_argument(
         "--only",
-        choices=["command-line", "step", "forcing", "rollout", "checkpoint"],
+        choices=["command-line", "step", "forcing", "rollout", "checkpoint", "data-reads"],
         help="one part",
     )
     options = parser.parse_args()
@@ -36,6 +36,8 @@ def main() -> None:
         rows += rollout.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "checkpoint"):
         rows += checkpoint.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "data-reads"):
+        rows += data_reads.rows(rounds=rounds, quick=options.quick)
     print(table(rows))
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
