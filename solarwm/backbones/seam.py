@@ -17,6 +17,7 @@ from torch import nn
 from solarwm.data.tensors import LatentBatch
 from solarwm.nn.cache import ChunkCache, CleanContext
 from solarwm.nn.chunks import ChunkWindow
+from solarwm.nn.sequence import SequencePeers
 from solarwm.nn.time import TimeCoordinate
 from solarwm.routes.spec import BackboneSpec, Profile
 
@@ -94,6 +95,10 @@ class Backbone(Protocol):
     """`published` or `corrected`: decides the positions and cameras of cached windows."""
     compile_flex: bool
     """Run chunk masks through compiled FlexAttention where the device has it; settable."""
+    sequence: SequencePeers | None
+    """Ranks that share every sample of a forward, or None; settable. All of them must then make the
+    same calls with the same inputs, and all get the whole velocity. A backward leaves on each its
+    part of the gradients, whose sum over the ranks is the gradient."""
     window: ChunkWindow
     """History rule of the causal layouts, from the `model` section."""
 

@@ -128,6 +128,10 @@ class DistributedSection(Section):
     """Ranks that share one sample."""
     timeout_s: Positive = 600.0
     """Seconds a collective may wait for another rank."""
+    check_peers_every: Count = 1
+    """Steps between comparisons of what ranks that share a sample work on. 0 = never."""
+    check_collectives: bool = False
+    """Compare every collective with the other ranks before it is made: slow, for finding hangs."""
 
 
 class PassSection(Section):

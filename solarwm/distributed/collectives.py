@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from solarwm.distributed.order import CollectiveLog
 from solarwm.errors.types import SolarError
 
 _SIGNS = (
@@ -27,28 +28,63 @@ _SIGNS = (
 
 
 class Collectives:
-    """The collectives the engine uses, over all ranks of one launch. With one rank they are
-    identities."""
+    """The collectives the engine uses, over all ranks of one launch or over some of them. With one
+    rank they are identities. All of a process share one log."""
 
-    def __init__(self, *, world_rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        *,
+        world_rank: int,
+        world_size: int,
+        members: tuple[int, ...] | None = None,
+        process_group: dist.ProcessGroup | None = None,
+        name: str = "world",
+        log: CollectiveLog | None = None,
+    ) -> None:
         self.world_rank = world_rank
         self.world_size = world_size
-        self.count = 0
-        self.last = "none"
+        self.members = tuple(range(world_size)) if members is None else members
+        """World ranks that take part, ascending."""
+        self.name = name
+        self.log = log or CollectiveLog(world_rank)
+        self._process_group = process_group
+
+    @property
+    def size(self) -> int:
+        """Ranks that take part."""
+        return len(self.members)
+
+    @property
+    def last(self) -> str:
+        """The latest collective of this process, whichever ranks took part."""
+        return self.log.last
+
+    def among(self, members: tuple[int, ...], process_group: Any, *, name: str) -> Collectives:
+        """The same over `members` alone, in the same log."""
+        return Collectives(
+            world_rank=self.world_rank,
+            world_size=self.world_size,
+            members=members,
+            process_group=process_group,
+            name=name,
+            log=self.log,
+        )
 
     def sum_(self, tensor: torch.Tensor, *, label: str) -> torch.Tensor:
-        """Add `tensor` up over all ranks, in place. Collective over all ranks."""
-        if self.world_size > 1:
-            with self._entry(label):
-                dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
+        """Add `tensor` up over the ranks, in place. Collective."""
+        if self.size > 1:
+            with self._entry("sum", label, tensor):
+                dist.all_reduce(tensor, op=dist.ReduceOp.SUM, group=self._process_group)
         return tensor
 
     def start_sum(self, tensor: torch.Tensor, *, label: str) -> Any:
-        """Begin `sum_`; the answer has `wait()`. None with one rank. Collective over all ranks."""
-        if self.world_size == 1:
+        """Begin `sum_`; the answer has `wait()`. None with one rank. Collective."""
+        if self.size == 1:
             return None
-        with self._entry(label):
-            return dist.all_reduce(tensor, op=dist.ReduceOp.SUM, async_op=True)
+        with self._entry("sum", label, tensor):
+            return dist.all_reduce(
+                tensor, op=dist.ReduceOp.SUM, group=self._process_group, async_op=True
+            )
 
     def finish(self, work: Any, *, label: str) -> None:
         """Wait for what `start_sum` began."""
@@ -57,32 +93,39 @@ class Collectives:
                 work.wait()
 
     def gather(self, tensor: torch.Tensor, *, label: str) -> torch.Tensor:
-        """`tensor` of every rank, stacked [world_size, ...] in rank order. Collective over all
-        ranks."""
-        if self.world_size == 1:
+        """`tensor` of every rank, stacked [ranks, ...] in rank order. Collective."""
+        if self.size == 1:
             return tensor[None]
-        with self._entry(label):
-            parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-            dist.all_gather(parts, tensor)
+        with self._entry("gather", label, tensor):
+            parts = [torch.empty_like(tensor) for _ in range(self.size)]
+            dist.all_gather(parts, tensor, group=self._process_group)
         return torch.stack(parts)
 
+    def exchange(self, parts: torch.Tensor, *, label: str) -> torch.Tensor:
+        """[ranks, ...]: part i goes to the i-th rank; what came, in rank order. Collective."""
+        if self.size == 1:
+            return parts
+        with self._entry("exchange", label, parts):
+            came = torch.empty_like(parts, memory_format=torch.contiguous_format)
+            dist.all_to_all_single(came, parts.contiguous(), group=self._process_group)
+        return came
+
     def gather_objects(self, value: Any, *, label: str) -> list[Any]:
-        """A small picklable value of every rank, in rank order. Collective over all ranks."""
-        if self.world_size == 1:
+        """A small picklable value of every rank, in rank order. Collective."""
+        if self.size == 1:
             return [value]
-        with self._entry(label):
-            parts: list[Any] = [None] * self.world_size
-            dist.all_gather_object(parts, value)
+        with self._entry("gather objects", label, None):
+            parts: list[Any] = [None] * self.size
+            dist.all_gather_object(parts, value, group=self._process_group)
         return parts
 
     def barrier(self, *, label: str) -> None:
-        """Return when every rank is here. Collective over all ranks."""
+        """Return when every rank is here. Collective."""
         self.gather(torch.zeros(1), label=label)
 
     @contextmanager
-    def _entry(self, label: str) -> Iterator[None]:
-        self.count += 1
-        self.last = f"#{self.count} {label}"
+    def _entry(self, kind: str, label: str, tensor: torch.Tensor | None) -> Iterator[None]:
+        self.log.enter(self.name, self.members, kind, label, tensor)
         with collective_guard(label):
             yield
 

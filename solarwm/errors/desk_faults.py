@@ -196,11 +196,25 @@ DESK: dict[str, Entry] = {
         "The process group could not be formed within the time allowed: a node or a process is missing, "
         "or the rendezvous address is wrong.",
     ),
+    "distributed.order-differs": Entry(
+        6,
+        "Ranks are about to make different collectives",
+        "With `distributed.check_collectives` every collective is compared with the other ranks before "
+        "it is made. Kind, label, shape, dtype or order differed; without the check the run would have "
+        "hung, or mixed up numbers.",
+    ),
     "distributed.peer-failed": Entry(
         6,
         "Another rank failed",
         "This rank was healthy and stopped because another one was not. run-result.json carries the code "
         "of the first failing rank.",
+    ),
+    "distributed.peers-differ": Entry(
+        6,
+        "Ranks that share a sample hold different ones",
+        "Ranks of a sequence-parallel group compute parts of one sample. Its identity, latents, prompt, "
+        "camera, noise and times are compared every `distributed.check_peers_every` steps; the field "
+        "that differed is named.",
     ),
     "distributed.replicas-differ": Entry(
         5,

@@ -1,8 +1,9 @@
 """How the tokens of one forward see each other: what self-attention does between projections and output.
 
 A layout gets projected queries, keys and values of a layer, norms and rotates them, shows them the
-cameras, attends and undoes the camera on the output. Splitting heads or tokens over ranks belongs
-between the norm (over all heads) and the rotation (over all tokens) of these methods.
+cameras, attends and undoes the camera on the output. Where a clip lies on several ranks,
+`nn/sequence.py` exchanges frames for heads around it, between the norm (over all heads) and the
+rotation (over all tokens).
 
 Shapes: B batch, F frames of the forward, L tokens of the forward, D width of all heads, P rotated
 pairs of a head, H heads, W width of a head.
@@ -20,25 +21,42 @@ from solarwm.nn.attention import Pairs, attend, attend_chunks
 from solarwm.nn.cache import ChunkCache, CleanContext
 from solarwm.nn.camera_attention import CameraMatrices, camera_matrices, rebased, transform
 from solarwm.nn.chunks import ChunkWindow
-from solarwm.nn.norms import norm_rotate, rms_norm
+from solarwm.nn.norms import norm_rotate, rms_norm, rotated
 from solarwm.nn.rope import cached_table, turned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projected:
-    """Queries, keys and values of one layer [B,L,D] with what normalises them."""
+    """Queries, keys and values of one layer [B,L,D] with what normalises them; without weights they
+    are normed already."""
 
     query: Tensor
     key: Tensor
     value: Tensor
-    query_weight: Tensor
-    key_weight: Tensor
+    query_weight: Tensor | None
+    key_weight: Tensor | None
     eps: float
     num_heads: int
 
     def heads(self, x_BLD: Tensor) -> Tensor:
         """[B,L,H,W]."""
         return x_BLD.unflatten(-1, (self.num_heads, -1))
+
+    def normed_query(self) -> Tensor:
+        """Queries after the norm, not rotated."""
+        return _normed(self.query, self.query_weight, self.eps)
+
+    def normed_key(self) -> Tensor:
+        """Keys after the norm, not rotated."""
+        return _normed(self.key, self.key_weight, self.eps)
+
+    def turned_query(self, rotation_LP: Tensor) -> Tensor:
+        """Queries after norm and rotation."""
+        return _turned(self.query, self.query_weight, self.eps, rotation_LP)
+
+    def turned_key(self, rotation_LP: Tensor) -> Tensor:
+        """Keys after norm and rotation."""
+        return _turned(self.key, self.key_weight, self.eps, rotation_LP)
 
 
 class Layout(Protocol):
@@ -167,12 +185,12 @@ class CachedLayout:
         mine = camera.frames(place, place + frames) if camera else None
         buffers = cache.layer(layer, p.key, camera=camera is not None)
         if self.commit:
-            raw_key = rms_norm(p.key, p.key_weight, p.eps)
+            raw_key = p.normed_key()
             buffers.raw_key[:, begin:end] = raw_key
             buffers.raw_value[:, begin:end] = p.value
             key = turned(raw_key, here)
         else:
-            key = norm_rotate(p.key, p.key_weight, p.eps, here)
+            key = p.turned_key(here)
         if self.refresh:
             kept = p.heads(turned(buffers.raw_key[:, :used], self.rotation_LP))
             buffers.ready_key[:, :used] = _key_seen(kept, camera).flatten(2)
@@ -183,7 +201,7 @@ class CachedLayout:
         buffers.ready_value[:, begin:end] = _key_seen(p.heads(p.value), mine).flatten(2)
         if self.commit and last:
             return None
-        query = p.heads(norm_rotate(p.query, p.query_weight, p.eps, here))
+        query = p.heads(p.turned_query(here))
         if mine is not None:
             query = transform(query, mine.query_BFGG)
         seen_key = p.heads(buffers.ready_key[:, :used])
@@ -210,7 +228,7 @@ class HistoryLayout:
         size = self.chunk_tokens
         first = p.key[:, :size]
         buffers = self.cache.layer(layer, first, camera=self.camera is not None)
-        raw_key = rms_norm(p.key, p.key_weight, p.eps)
+        raw_key = p.normed_key()
         length = raw_key.shape[1]
         buffers.raw_key[:, :length] = raw_key
         buffers.raw_value[:, :length] = p.value
@@ -219,6 +237,22 @@ class HistoryLayout:
         query, key, value = _seen(p, self.rotation_LP, self.camera)
         out = attend_chunks(query, [key], [value], self.pairs, chunk_tokens=size, flex=self.flex)
         return _unseen(out, self.camera)
+
+
+def full_layout(
+    grid: tuple[int, int, int],
+    *,
+    head_dim: int,
+    device: torch.device,
+    camera: CameraMatrices | None,
+) -> FullLayout:
+    """The layout in which every token of `grid` (frames, rows, columns of tokens) sees every token."""
+    frames, height, width = grid
+    return FullLayout(
+        frames=frames,
+        rotation_LP=cached_table(tuple(range(frames)), height, width, head_dim, device),
+        camera=camera,
+    )
 
 
 def forced_layout(
@@ -362,8 +396,8 @@ def _seen(
     projected: Projected, rotation_LP: Tensor, camera: CameraMatrices | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     p = projected
-    query = p.heads(norm_rotate(p.query, p.query_weight, p.eps, rotation_LP))
-    key = p.heads(norm_rotate(p.key, p.key_weight, p.eps, rotation_LP))
+    query = p.heads(p.turned_query(rotation_LP))
+    key = p.heads(p.turned_key(rotation_LP))
     value = p.heads(p.value)
     if camera is None:
         return query, key, value
@@ -372,6 +406,16 @@ def _seen(
         transform(key, camera.key_BFGG),
         transform(value, camera.key_BFGG),
     )
+
+
+def _normed(x_BLD: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    return x_BLD if weight is None else rms_norm(x_BLD, weight, eps)
+
+
+def _turned(x_BLD: Tensor, weight: Tensor | None, eps: float, rotation_LP: Tensor) -> Tensor:
+    if weight is None:
+        return rotated(x_BLD, rotation_LP)
+    return norm_rotate(x_BLD, weight, eps, rotation_LP)
 
 
 def _key_seen(key_BLHW: Tensor, camera: CameraMatrices | None) -> Tensor:

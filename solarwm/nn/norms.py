@@ -33,6 +33,25 @@ def norm_rotate(x_BLD: Tensor, weight: Tensor, eps: float, table_LP: Tensor) -> 
     return _NormRotate.apply(x_BLD, weight, eps, table_LP)
 
 
+def rotated(x_BLD: Tensor, table_LP: Tensor) -> Tensor:
+    """Pairs of `x` turned by the complex factors of each token; fp32 inside, dtype of `x`."""
+    return _Rotate.apply(x_BLD, table_LP)
+
+
+class _Rotate(torch.autograd.Function):
+    """y = R x. Backward: dx = R^T g."""
+
+    @staticmethod
+    def forward(ctx, x, table):  # type: ignore[override]
+        ctx.save_for_backward(table)
+        return rotate(widened(x), table).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[override]
+        (table,) = ctx.saved_tensors
+        return rotate(widened(grad), table.conj()).to(grad.dtype), None
+
+
 class _NormRotate(torch.autograd.Function):
     """y = R (w n), n = x / rms(x). Backward: h = w (R^T g), dx = (h - n mean(h n)) / rms(x)."""
 

@@ -70,6 +70,7 @@ def build_stage(resolved: Any, group: RankGroup, *, resuming: bool = False) -> S
     """The stage of a route on this rank's device; `resuming` leaves what a checkpoint will fill in.
     Collective over all ranks."""
     backbone = open_backbone(resolved)
+    backbone.sequence = group.sequence
     start = start_weights(resolved)
     if resolved.route.causal_mode == "self_gradient_forcing":
         return _self_forcing(resolved, group, backbone, start, resuming=resuming)

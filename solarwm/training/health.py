@@ -68,9 +68,10 @@ def agree(
             f"rank {first_bad} found a number that is not finite in step {step}",
             context={"world_rank": first_bad, "step": step},
         )
+    samples = table[:: group.place.sp_size]  # peers tell the losses of the same samples
     return StepAgreement(
-        loss_sum=float(table[:, 3].sum()),
-        named_sums={name: float(table[:, 4 + i].sum()) for i, name in enumerate(loss_names)},
+        loss_sum=float(samples[:, 3].sum()),
+        named_sums={name: float(samples[:, 4 + i].sum()) for i, name in enumerate(loss_names)},
         stop_signal=int(table[:, 1].max()),
         slowest_data_wait_s=float(table[:, 2].max()),
     )

@@ -17,7 +17,8 @@ from solarwm.backbones.wan22_core.model import WanTransformer, initialise
 from solarwm.data.tensors import LatentBatch
 from solarwm.nn.cache import ChunkCache, CleanContext
 from solarwm.nn.chunks import ChunkWindow
-from solarwm.nn.layouts import cached_layout, forced_layout, history_layout
+from solarwm.nn.layouts import Layout, cached_layout, forced_layout, full_layout, history_layout
+from solarwm.nn.sequence import FrameSplit, SequencePeers, SplitLayout, whole
 from solarwm.nn.time import TimeCoordinate
 from solarwm.routes.spec import BackboneSpec, Profile
 
@@ -46,6 +47,7 @@ class WanBackbone:
         self.translation_transform = translation_transform
         self.numerics = numerics
         self.compile_flex = False
+        self.sequence: SequencePeers | None = None
         self.time = TimeCoordinate.named(spec.time_convention, scale=NATIVE_TIME_SCALE)
         self.layouts = ("bidirectional", *(("teacher_forcing", "cached") if window else ()))
         self._window = window
@@ -138,14 +140,13 @@ class WanBackbone:
         if cache is not None:
             return self._cached(module, latents, sigma, conditions, cache, end, commit=False)
         if context is None:
-            prediction = module(
-                latents,
-                self.time.to_native(sigma),
-                conditions.text_BTD,
-                conditions.camera,
-                endpoint_BF=self._native(end),
+            full = full_layout(
+                self._grid(latents),
+                head_dim=self.profile.dims.head_dim,
+                device=latents.device,
+                camera=conditions.camera,
             )
-            return self.time.velocity_from_model(prediction)
+            return self._predicted(module, latents, sigma, conditions, end, full)
         arrangement = forced_layout(
             context,
             window=self.window,
@@ -164,14 +165,9 @@ class WanBackbone:
             latents = torch.cat([clean.to(latents.dtype), latents], dim=1)
             sigma = torch.cat([level, sigma], dim=1)
             end = None if end is None else torch.cat([level, end], dim=1)
-        prediction = module(
-            latents,
-            self.time.to_native(sigma),
-            conditions.text_BTD,
-            endpoint_BF=self._native(end),
-            layout=arrangement,
+        return self._predicted(
+            module, latents, sigma, conditions, end, arrangement, segments=1 + arrangement.joint
         )
-        return self.time.velocity_from_model(prediction)
 
     def commit(
         self,
@@ -199,7 +195,7 @@ class WanBackbone:
             rebase=self.numerics != "published",
             flex=self.compile_flex,
         )
-        module(clean_BFCHW, self.time.to_native(level), conditions.text_BTD, layout=arrangement)
+        self._predicted(module, clean_BFCHW, level, conditions, None, arrangement)
         cache.position += frames
 
     def _cached(
@@ -224,20 +220,54 @@ class WanBackbone:
             text_BTD=conditions.text_BTD,
             commit=commit,
         )
-        prediction = module(
-            latents_BFCHW,
-            self.time.to_native(sigma_BF),
-            conditions.text_BTD,
-            endpoint_BF=self._native(endpoint_BF),
-            layout=arrangement,
+        velocity = self._predicted(
+            module, latents_BFCHW, sigma_BF, conditions, endpoint_BF, arrangement
         )
         cache.made_ready(arrangement.key)
         if commit:
             cache.position += latents_BFCHW.shape[1]
-        return self.time.velocity_from_model(prediction)
+        return velocity
 
-    def _native(self, endpoint_BF: Tensor | None) -> Tensor | None:
-        return None if endpoint_BF is None else self.time.to_native(endpoint_BF)
+    def _predicted(
+        self,
+        module: nn.Module,
+        latents_BFCHW: Tensor,
+        sigma_BF: Tensor,
+        conditions: WanConditions,
+        endpoint_BF: Tensor | None,
+        layout: Layout,
+        *,
+        segments: int = 1,
+    ) -> Tensor:
+        """Velocity of the layout's last frames; over sequence-parallel peers each runs its own."""
+        peers, split = self.sequence, None
+        if peers is not None:
+            if latents_BFCHW.requires_grad:
+                raise ValueError("a forward split over ranks gives its latents no gradient")
+            peers.require_equal(
+                {"noisy latents": latents_BFCHW, "times": sigma_BF, "endpoints": endpoint_BF},
+                label="forward inputs",
+            )
+            split = FrameSplit(
+                frames=latents_BFCHW.shape[1] // segments,
+                sp_size=peers.sp_size,
+                segments=segments,
+            )
+            latents_BFCHW = split.take(latents_BFCHW, peers.sp_rank)
+            sigma_BF = split.take(sigma_BF, peers.sp_rank)
+            if endpoint_BF is not None:
+                endpoint_BF = split.take(endpoint_BF, peers.sp_rank)
+            layout = SplitLayout(layout, split, peers)
+        prediction = module(
+            latents_BFCHW,
+            self.time.to_native(sigma_BF),
+            conditions.text_BTD,
+            endpoint_BF=None if endpoint_BF is None else self.time.to_native(endpoint_BF),
+            layout=layout,
+        )
+        if peers is not None and split is not None and layout.out_frames:
+            prediction = whole(prediction, split, peers, label="velocity")
+        return self.time.velocity_from_model(prediction)
 
     def _grid(self, latents_BFCHW: Tensor) -> tuple[int, int, int]:
         _, patch_h, patch_w = self.profile.dims.patch

@@ -20,10 +20,9 @@ from solarwm.backbones.wan22_core.blocks import (
     sinusoid,
 )
 from solarwm.nn.camera_attention import CameraMatrices
-from solarwm.nn.layouts import FullLayout, Layout
+from solarwm.nn.layouts import Layout, full_layout
 from solarwm.nn.precision import widened
 from solarwm.nn.random import keyed_generator
-from solarwm.nn.rope import cached_table
 from solarwm.routes.spec import ModelDims
 
 
@@ -82,12 +81,8 @@ class WanTransformer(nn.Module):
         x = self.embed_patches(latents_BFCHW)
         time_BFD = self.embed_time(time_BF, endpoint_BF)
         six_BF6D = self.project_time(time_BFD)
-        layout = layout or FullLayout(
-            frames=frames,
-            rotation_LP=cached_table(
-                tuple(range(frames)), height, width, self.dims.head_dim, x.device
-            ),
-            camera=camera,
+        layout = layout or full_layout(
+            (frames, height, width), head_dim=self.dims.head_dim, device=x.device, camera=camera
         )
         memory = layout.text_memory
         known = memory is not None and len(memory) == len(self.blocks)
