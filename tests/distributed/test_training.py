@@ -165,11 +165,30 @@ from solarwm.training import assembly
 real = assembly.build_module
 assembly.build_module = lambda *arguments: real(*arguments).double()
 """
+COUNTING = """
+import torch
+real = torch.optim.AdamW.step
+def step(self, *args, **more):
+    print("AdamW stepped", flush=True)
+    return real(self, *args, **more)
+torch.optim.AdamW.step = step
+"""
+TWO_MACHINES = """
+import os
+os.environ["LOCAL_RANK"] = str(int(os.environ["RANK"]) % 2)
+os.environ["LOCAL_WORLD_SIZE"] = "2"
+"""
 
 
 def test_twenty_steps_in_float64_are_equal_to_1e_9_on_any_topology(warm, tmp_path: Path) -> None:
-    steps = ("train.max_steps=20", "runtime.save_every=0", "train.ema.enabled=false")
+    steps = (
+        "train.max_steps=20",
+        "runtime.save_every=0",
+        "train.ema.enabled=false",
+        "data.pixel_frames=9",
+    )
     wide = ("train.fsdp.param_dtype=null", "train.fsdp.reduce_dtype=null")
+    single = ("train.micro_batch_size=1", "train.grad_accum=1")
     layouts = {
         "one": (1, ()),
         "four microbatches": (1, ("train.micro_batch_size=1", "train.grad_accum=4")),
@@ -177,19 +196,36 @@ def test_twenty_steps_in_float64_are_equal_to_1e_9_on_any_topology(warm, tmp_pat
         "two sharded": (2, ("train.fsdp.strategy=FULL_SHARD", *wide)),
         "two keeping parameters": (2, ("train.fsdp.strategy=SHARD_GRAD_OP", *wide)),
         "two in one machine": (2, ("train.fsdp.strategy=HYBRID_SHARD", *wide)),
-        "four": (4, ("train.micro_batch_size=1", "train.grad_accum=1")),
+        "two replicas": (2, ("train.fsdp.strategy=NO_SHARD", *wide)),
+        "four": (4, single),
+        "four in two machines": (4, ("train.fsdp.strategy=HYBRID_SHARD", *wide, *single)),
     }
     traces = {}
     for name, (world_size, sets) in layouts.items():
-        ended = warm.train(
-            tmp_path / name.replace(" ", "-"), *steps, *sets, world_size=world_size, patch=DOUBLE
-        )
+        patch = DOUBLE + (TWO_MACHINES if "machines" in name else "")
+        root = tmp_path / name.replace(" ", "-")
+        ended = warm.train(root, *steps, *sets, world_size=world_size, patch=patch)
         assert ended.codes == [0] * world_size, ended.texts
         traces[name] = _losses(ended)
     for name, trace in traces.items():
         assert len(trace) == 20
         worst = max(abs(a - b) for a, b in zip(trace, traces["one"], strict=True))
         assert worst < 1e-9, (name, worst)
+
+
+def test_accumulated_microbatches_make_one_optimizer_step(warm, tmp_path: Path) -> None:
+    sets = ("train.max_steps=2", "train.micro_batch_size=1", "train.grad_accum=4")
+    ended = warm.train(tmp_path / "run", *sets, patch=COUNTING)
+    assert ended.codes == [0]
+    assert [record["grad_accum"] for record in ended.events()] == [4, 4]
+    assert [len(record["microbatches"]) for record in ended.events()] == [4, 4]
+    assert ended.texts[0].count("AdamW stepped") == 2
+    counts = {
+        float(value)
+        for name, value in _tensors(ended.root / "checkpoint_model_000002").items()
+        if name.startswith("student-optimizer/") and name.endswith("step")
+    }
+    assert counts == {2.0}
 
 
 def test_a_checkpoint_of_two_sharded_ranks_resumes_on_one(warm, tmp_path: Path) -> None:
