@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import checkpoint, command_line, data_reads, forcing, rollout, step
+from benchmarks import checkpoint, command_line, data_reads, forcing, objectives, rollout, step
 from benchmarks.ratio import record, table
 
 
@@ -20,7 +20,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds, small sizes first")
     parser.add_argument(
         "--only",
-        choices=["command-line", "step", "forcing", "rollout", "checkpoint", "data-reads"],
+        choices=[
+            "command-line",
+            "step",
+            "forcing",
+            "objectives",
+            "rollout",
+            "checkpoint",
+            "data-reads",
+        ],
         help="one part",
     )
     options = parser.parse_args()
@@ -32,6 +40,8 @@ def main() -> None:
         rows += step.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "forcing"):
         rows += forcing.rows(rounds=rounds)
+    if options.only in (None, "objectives"):
+        rows += objectives.rows(rounds=rounds)
     if options.only in (None, "rollout"):
         rows += rollout.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "checkpoint"):
