@@ -17,6 +17,7 @@ from torch import nn
 from solarwm.backbones.seam import Backbone, VideoCodec
 from solarwm.data.records import RawClip
 from solarwm.distributed.collectives import Collectives
+from solarwm.distributed.sequence import SequenceGroup
 from solarwm.errors.types import SolarError
 from solarwm.inference import quality, video
 from solarwm.inference.cases import Case
@@ -45,6 +46,13 @@ class Generator:
     world_rank: int
     facts: Mapping[str, Any]
     """Provenance that holds for the whole run."""
+    sequence: SequenceGroup | None = None
+    """Ranks that generate every clip together; the first of them publishes it."""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether this rank writes what it generates."""
+        return self.sequence is None or self.sequence.sp_rank == 0
 
 
 def missing_slots(
@@ -57,6 +65,14 @@ def missing_slots(
         for case in cases
     }
     return {slot: lacking for slot, lacking in missing.items() if lacking}
+
+
+def of_peers(sequence: SequenceGroup | None, value: Any, *, label: str) -> list[Any]:
+    """`value` of every rank that generates the same clips, the publishing one first. Collective
+    over them."""
+    if sequence is None:
+        return [value]
+    return sequence.collectives.gather_objects(value, label=label)
 
 
 def encode_cases(
@@ -109,7 +125,20 @@ def run_case(
     on_fault: Callable[[PassPlan, BaseException], None],
     on_clip: Callable[[PassPlan, Mapping[str, Any]], None],
 ) -> None:
-    """Every given pass of one case. A fault of a pass goes to `on_fault`, the others go on."""
+    """Every given pass of one case. A fault of a pass goes to `on_fault`, the others go on.
+    Collective over the ranks that generate together, if any."""
+    if generator.sequence is not None and generator.sequence.arm(0):
+        case = encoded.inputs.case
+        generator.sequence.require_equal(
+            {
+                "sample": case.sample_id,
+                "start frame": case.start_frame,
+                "noise seed": case.noise_seed,
+                "passes": [plan.name for plan in plans],
+                "latents": encoded.latents_FCHW,
+            },
+            label=f"case {case.slot}",
+        )
     clip = generator.clips.clip(encoded.inputs.case)
     truth = clip.pixels_NYX3
     rebuilt = generator.codec.decode_video(encoded.latents_FCHW).cpu().numpy()
@@ -177,6 +206,8 @@ def _publish(
             module=module,
             device=generator.device,
         )
+    if not generator.publishes:
+        return
     facts = provenance(plan, generator.facts)
     weights_id = generator.weights_ids[plan.weights]
     with generator.store.slot(plan.name, inputs.case, weights_id=weights_id) as draft:

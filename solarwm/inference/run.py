@@ -179,6 +179,8 @@ def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> No
         device=device,
         sp_size=config.distributed.sequence_parallel_size,
         timeout_s=config.distributed.timeout_s,
+        check_order=config.distributed.check_collectives,
+        check_peers_every=config.distributed.check_peers_every,
     ) as group:
         session.watch_collectives(lambda: group.collectives.last)
         if session.is_main:
@@ -213,6 +215,7 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
     spec = resolved.route.spec
     model = config.model.model_copy(update={"numerics": prepared.numerics})
     backbone = load(spec.heavy)(spec.profiles[config.model.profile], model)
+    backbone.sequence = group.sequence
     wanted = plans_of.wanted_weights(resolved)
     base_path = config.model.base_path
     return Generator(
@@ -243,6 +246,7 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
             "weights_step": source.step,
             "resolved_weights_role": {name: source.weights_role(name) for name in wanted},
         },
+        sequence=group.sequence,
     )
 
 
@@ -251,14 +255,24 @@ def _run_share(
 ) -> None:
     """This rank's cases: encode them, share the mean latent, generate what is missing."""
     from solarwm.inference.cases import owned
-    from solarwm.inference.passes import encode_cases, mean_latent, missing_slots, run_case
+    from solarwm.inference.passes import (
+        encode_cases,
+        mean_latent,
+        missing_slots,
+        of_peers,
+        run_case,
+    )
 
-    place, store = group.place, generator.store
-    own = owned(prepared.cases, place.dp_rank, place.dp_world) if place.sp_rank == 0 else ()
+    place, store, sequence = group.place, generator.store, group.sequence
+    own = owned(prepared.cases, place.dp_rank, place.dp_world)
     missing = missing_slots(store, prepared.passes, own)
-    session.emit("inference_start", clips=sum(len(plans) for plans in missing.values()))
+    missing = of_peers(sequence, missing, label="missing clips")[0]
+    if generator.publishes:
+        session.emit("inference_start", clips=sum(len(plans) for plans in missing.values()))
 
     def told(plan: PassPlan, case: Case, fault: BaseException) -> None:
+        if not generator.publishes:
+            return
         store.fail(plan.name, case, fault, world_rank=generator.world_rank)
         fields = {"pass": plan.name, "code": getattr(fault, "code", ""), "message": str(fault)}
         session.emit("inference_error", slot=case.slot, sample_id=case.sample_id, **fields)
@@ -273,11 +287,14 @@ def _run_share(
     for case in own:
         if case.slot not in missing or case.slot not in encoded:
             continue
-        if session.stop_requested:
+        stop = max(of_peers(sequence, session.stop_requested or 0, label="generation stop"))
+        if stop:
             session.at_boundary()
-            session.raise_if_stopped()
+            session.raise_if_stopped(stop)
 
         def made(plan: PassPlan, metrics: Mapping[str, Any], case: Case = case) -> None:
+            if not generator.publishes:
+                return
             fields = {"pass": plan.name, "psnr_truth": metrics["psnr_truth"]}
             session.emit(
                 "inference_sample",

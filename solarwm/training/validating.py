@@ -18,7 +18,14 @@ from solarwm.inference import plan as plans
 from solarwm.inference.cases import Case, owned
 from solarwm.inference.clips import HeldOutClips
 from solarwm.inference.encoding import EncodedCase
-from solarwm.inference.passes import Generator, encode_cases, mean_latent, missing_slots, run_case
+from solarwm.inference.passes import (
+    Generator,
+    encode_cases,
+    mean_latent,
+    missing_slots,
+    of_peers,
+    run_case,
+)
 from solarwm.inference.plan import PassPlan
 from solarwm.inference.quality import summarise
 from solarwm.inference.transaction import GenerationStore
@@ -103,13 +110,19 @@ class TrainingValidation:
         if self._encoded is None:
             self._encoded = encode_cases(generator, own, lambda case, fault: None)
         mean = mean_latent(generator, self._encoded, group.collectives)
-        missing = missing_slots(store, started, own)
+        sequence = group.sequence
+        missing = of_peers(
+            sequence, missing_slots(store, started, own), label=f"validation {step} missing"
+        )[0]
         for weights in ("live", "ema"):
             with self._weights(weights):
                 for case in own:
                     chosen = [p for p in missing.get(case.slot, ()) if p.weights == weights]
                     encoded = self._encoded.get(case.slot)
-                    if not chosen or encoded is None or self._session.stop_requested:
+                    if not chosen or encoded is None:
+                        continue
+                    stop = self._session.stop_requested or 0
+                    if max(of_peers(sequence, stop, label="validation stop")):
                         continue
                     run_case(
                         generator,
@@ -167,6 +180,7 @@ class TrainingValidation:
                 "route": self._resolved.route.key,
                 "weights_step": step,
             },
+            sequence=self._group.sequence,
         )
 
     def _plan(self, step: int, started: Sequence[PassPlan]) -> Mapping[str, Any]:
@@ -183,6 +197,8 @@ class TrainingValidation:
     def _failed(
         self, store: GenerationStore, plan: PassPlan, case: Case, fault: BaseException
     ) -> None:
+        if self._group.place.sp_rank:
+            return
         store.fail(plan.name, case, fault, world_rank=self._group.world_rank)
         self._session.emit(
             "validation_error", slot=case.slot, sample_id=case.sample_id, message=str(fault)

@@ -245,7 +245,7 @@ class WanBackbone:
             if latents_BFCHW.requires_grad:
                 raise ValueError("a forward split over ranks gives its latents no gradient")
             peers.require_equal(
-                {"noisy latents": latents_BFCHW, "times": sigma_BF, "endpoints": endpoint_BF},
+                {"times": sigma_BF, "endpoints": endpoint_BF, "noisy latents": latents_BFCHW},
                 label="forward inputs",
             )
             split = FrameSplit(
