@@ -138,6 +138,26 @@ def test_two_ranks_train_like_one(stages, tmp_path, stage, strategy) -> None:
             assert mine[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
 
 
+@pytest.mark.parametrize("stage", ["stage1", "stage2"])
+def test_two_sharded_ranks_of_one_clip_train_like_one(stages, tmp_path, stage) -> None:
+    batch = "train.grad_accum=2" if stage == "stage1" else "train.micro_batch_size=4"
+    two = stages.train(
+        stage,
+        tmp_path / "two",
+        "train.max_steps=2",
+        "distributed.sequence_parallel_size=2",
+        "distributed.check_collectives=true",
+        batch,
+        "train.fsdp.strategy=FULL_SHARD",
+        world_size=2,
+    )
+    assert two.codes == [0, 0], two.texts
+    for mine, theirs in zip(losses(two), losses(stages.ended[stage]), strict=False):
+        assert set(mine) == set(theirs)
+        for name, value in theirs.items():
+            assert mine[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
+
+
 def test_ranks_with_different_exits_do_not_hang_when_sharded(stages, tmp_path) -> None:
     sets = ("train.exit_scope=slot", "train.max_steps=3")
     one = stages.train("stage2", tmp_path / "one", *sets)
@@ -251,3 +271,44 @@ def test_a_role_that_is_not_what_was_declared_is_refused_before_anything_is_buil
     for word in words:
         assert word in ended.texts[0]
     assert not list((tmp_path / "run").glob("checkpoint_model_*"))
+
+
+TWINS = {
+    "train_stage1_tf_anyflow_v1_5_81f": "checkpoint.path={stage0p5}",
+    "train_stage1_tf_fm_81f": "checkpoint.path={stage0p5}",
+    "train_stage2_sgf_81f": "checkpoint.roles.student.path={stage1} "
+    "checkpoint.roles.teacher.path={stage0p5} checkpoint.roles.critic.path={stage0p5}",
+    "infer_stage1_tf_anyflow_v1_5_81f": "checkpoint.path={stage1}",
+    "infer_stage2_sgf_81f": "checkpoint.path={stage2}",
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_small_twin_of_a_published_config_runs(stages, tmp_path, name) -> None:
+    from solarwm.config.examples import find
+    from solarwm.config.tiny import twin
+
+    action = name.split("_")[0]
+    config = tmp_path / "twin.yaml"
+    config.write_text(twin(find(f"wan22_ti2v_5b/{name}").path))
+    places = {stage: stages.folder / stage for stage in ("stage0p5", "stage1", "stage2")}
+    values = [
+        f"data.index_root={stages.world}",
+        f"data.transport.root={stages.world}",
+        f"data.latent_cache_dir={stages.warm._cache}",
+        "data.train_index=train-index.jsonl.gz",
+        "data.test_index=test-index.jsonl.gz",
+        "runtime.threads_per_rank=1",
+        f"runtime.output_dir={tmp_path / 'run'}",
+        *TWINS[name].format(**places).split(),
+    ]
+    if action == "train":
+        values += ["train.max_steps=2", "runtime.validate_every=0"]
+        values += ["checkpoint.source_step=2"] if "stage1" in name else []
+    words = [word for value in values for word in ("--set", value)]
+    ended = stages.warm.launch(tmp_path / "run", [action, "--config", str(config), *words])
+    assert ended.codes == [0], ended.texts
+    if action == "infer":
+        assert (tmp_path / "run" / "generation" / "COMPLETE.json").exists()
+    else:
+        assert [record["step"] for record in ended.events()] == [1, 2]
