@@ -14,13 +14,11 @@ RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 
 
 class ProcessCounts(Protocol):
-    """The two facts of a topology that a launcher must agree with."""
+    """What of a topology a launcher must agree with. Groups of ranks that share a sample may span
+    machines, so their size is no matter of the launcher."""
 
     @property
     def world_size(self) -> int: ...
-
-    @property
-    def sequence_parallel_size(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +119,6 @@ def check_launcher(launcher: Launcher, topology: ProcessCounts, *, command: str 
                 else f"--set distributed.world_size={launcher.world_size}",
             ],
             context={"seen": launcher.world_size, "expected": expected},
-        )
-    sp_size = topology.sequence_parallel_size
-    if launcher.local_world_size % sp_size:
-        raise SolarError(
-            "launcher.mismatch",
-            f"{launcher.local_world_size} processes on a machine cannot form sequence-parallel "
-            f"groups of {sp_size}",
-            where="distributed.sequence_parallel_size",
-            why=f"seen: LOCAL_WORLD_SIZE={launcher.local_world_size}; expected: a multiple of "
-            f"{sp_size}",
-            fixes=[launch_line(expected, command)],
         )
 
 

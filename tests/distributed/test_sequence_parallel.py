@@ -106,7 +106,7 @@ def cached(backbone, module):
 WAYS = {"bidirectional": bidirectional, "forced": forced, "cached": cached}
 
 
-def on_rank(size: int, world_rank: int, work) -> None:
+def on_rank(size: int, world_rank: int, work, **options) -> None:
     torch.set_num_threads(1)
     launcher = Launcher(
         world_rank=world_rank,
@@ -116,11 +116,12 @@ def on_rank(size: int, world_rank: int, work) -> None:
         under_launcher=True,
         token="t",
     )
-    with open_group(launcher, device=torch.device("cpu"), sp_size=size, timeout_s=60) as group:
+    device = torch.device("cpu")
+    with open_group(launcher, device=device, sp_size=size, timeout_s=60, **options) as group:
         work(group)
 
 
-def fork(size: int, work, monkeypatch) -> list[int]:
+def fork(size: int, work, monkeypatch, **options) -> list[int]:
     """Exit codes of `size` forked ranks that ran `work(group)` in one sequence-parallel group."""
     from tests.processes.warm_parent import _free_port
 
@@ -132,7 +133,7 @@ def fork(size: int, work, monkeypatch) -> list[int]:
         if child == 0:
             code = 70
             try:
-                on_rank(size, world_rank, work)
+                on_rank(size, world_rank, work, **options)
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -188,3 +189,53 @@ def test_a_split_is_the_one_that_resolve_shows(frames, size):
     assert {part.shape for part in seen} == {(2, max(split.counts))}
     kept = torch.cat([part[:, :n] for part, n in zip(seen, split.counts, strict=True)], dim=1)
     assert torch.equal(kept.flatten(), whole[0])
+
+
+@pytest.mark.parametrize(("way", "forwards"), [("bidirectional", 1), ("forced", 2)])
+def test_a_layer_makes_two_exchanges_forward_two_backward_and_all_ranks_in_one_order(
+    way, forwards, monkeypatch
+):
+    def work(group) -> None:
+        backbone = backbone_of()
+        backbone.sequence = group.sequence
+        module = built(backbone)
+        log, layers = group.collectives.log, len(module.blocks)
+        before = log.count
+        out = WAYS[way](backbone, module)
+        # and one gather of the velocity a forward
+        assert log.count - before == forwards * (2 * layers + 1)
+        sent = [call.shape[1] for call in log.recent if call.kind == "exchange"]
+        assert sent == [3, 1] * layers * forwards  # queries, keys and values together; the output
+        before = log.count
+        out.sum().backward()
+        assert log.count - before == 2 * layers
+        peers = group.sequence.collectives.name
+        digests = group.collectives.gather_objects(log.digest(peers), label="orders")
+        assert len(set(digests)) == 1
+
+    assert fork(2, work, monkeypatch) == [0, 0]
+
+
+def test_a_swap_of_two_exchanges_is_named_on_both_ranks_before_they_deadlock(monkeypatch, tmp_path):
+    """Really made on gloo: without the check the two would take each other's parts or hang."""
+
+    def work(group) -> None:
+        from solarwm.errors.types import SolarError
+
+        labels = ["attention 0 in", "attention 0 out"]
+        if group.world_rank == 1:
+            labels.reverse()
+        shapes = {"attention 0 in": (2, 3, 8), "attention 0 out": (2, 1, 8)}
+
+        def exchange() -> None:
+            for label in labels:
+                group.sequence.exchange(torch.zeros(shapes[label]), label=label)
+
+        with pytest.raises(SolarError) as caught:
+            exchange()
+        assert caught.value.code == "distributed.order-differs"
+        assert all(label in caught.value.why for label in labels)
+        (tmp_path / f"rank-{group.world_rank}").touch()
+
+    assert fork(2, work, monkeypatch, check_order=True) == [0, 0]
+    assert len(list(tmp_path.iterdir())) == 2

@@ -110,6 +110,22 @@ def test_a_run_goes_on_under_another_group_size(warm, one, two, tmp_path, world_
     _assert_like(one, ended, first=2)
 
 
+def test_ranks_of_one_clip_may_stand_on_two_machines(warm, one, tmp_path) -> None:
+    patch = "import os\nos.environ.update(LOCAL_WORLD_SIZE='1', LOCAL_RANK='0')\n"
+    ended = warm.train(
+        tmp_path / "run",
+        *COMMON,
+        SP,
+        "train.grad_accum=2",
+        "train.fsdp.strategy=HYBRID_SHARD",
+        world_size=2,
+        patch=patch,
+        env={"GLOO_SOCKET_IFNAME": "lo"},
+    )
+    assert ended.codes == [0, 0], ended.texts
+    _assert_like(one, ended)
+
+
 def test_two_ranks_generate_every_clip_together(warm, one, tmp_path) -> None:
     config = QUICKSTART.parent / "infer.yaml"
     passes = json.dumps([{"name": "p", "weights": "live", "num_inference_steps": 2}])
