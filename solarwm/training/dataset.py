@@ -91,6 +91,16 @@ def open_training_data(config: Any, *, num_nodes: int = 1) -> TrainingData:
 
 def _published(index: Index, config: Any, num_nodes: int) -> PublishedWalk:
     data, train, distributed = config.data, config.train, config.distributed
+    shared = distributed.sequence_parallel_size
+    if (distributed.world_size // num_nodes) % shared:
+        raise SolarError(
+            "launcher.mismatch",
+            f"groups of {shared} ranks that share a sample span machines",
+            where="distributed.sequence_parallel_size",
+            why=f"the published order gives every machine its own data; {distributed.world_size} "
+            f"ranks on {num_nodes} machines",
+            fixes=["--set data.order=indexed", "start whole groups on every machine"],
+        )
     settings = PlanSettings(
         seed=data.seed,
         frames=data.pixel_frames,
