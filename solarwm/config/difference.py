@@ -22,6 +22,8 @@ _HARMLESS = (
     "data.gcs_prefetch_shards",
     "data.index_root",
     "data.latent_cache_dir",
+    "data.max_bad_samples",
+    "data.on_bad_sample",
     "data.prefetch_factor",
     "data.streaming_index",
     "data.tar_cache_size",

@@ -111,6 +111,11 @@ class DataSection(Section):
     """Shards fetched ahead from a bucket. 0 = off."""
     tar_cache_size: PositiveInt = 4
     """Shard files kept open by a reader."""
+    on_bad_sample: Literal["stop", "skip"] = "stop"
+    """A sample that cannot be read (missing, cut, undecodable, not answered for): `stop` the run, or
+    `skip` to its substitute."""
+    max_bad_samples: Count = 100
+    """Different samples that `skip` may pass over in one start, all ranks together."""
     streaming_index: Annotated[bool, Recipe(value=True)] = True
     """Read the index line by line instead of holding it."""
     partition_mode: Literal["node_shard", "global_occurrence"] = "node_shard"

@@ -21,6 +21,8 @@ from solarwm.data.rows import Row
 
 _KEPT = 4096
 """Plans kept per reader, for the occurrences asked again."""
+NEXT_PLANS = 8
+"""Plans of the same worker tried in place of a refused one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,12 @@ class PublishedWalk:
         return Occurrence(place.epoch, place.row_ordinal, place.repeat)
 
     def substitute(self, k: int, attempt: int) -> Occurrence:
-        """What is used in place of a refused occurrence k: the keyed one of the `indexed` order."""
-        return self._spare.substitute(k, attempt)
+        """What is used in place of a refused occurrence k: the next plans of the same worker, and
+        when `NEXT_PLANS` of them are refused too, keyed ones of the `indexed` order."""
+        if attempt >= NEXT_PLANS:
+            return self._spare.substitute(k, attempt)
+        place = self._place(k, ahead=attempt + 1)
+        return Occurrence(place.epoch, place.row_ordinal, place.repeat)
 
     def start_frame(
         self,
@@ -101,14 +107,15 @@ class PublishedWalk:
         attempt: int | None = None,
     ) -> int:
         """Where the clip of occurrence k starts, as its plan drew it."""
-        if attempt is None:
-            return self._place(k).start_frame
+        if attempt is None or attempt < NEXT_PLANS:
+            return self._place(k, ahead=0 if attempt is None else attempt + 1).start_frame
         return self._spare.start_frame(
             k, row, frames, fps=fps, random_start=random_start, attempt=attempt
         )
 
-    def _place(self, k: int) -> _Place:
+    def _place(self, k: int, *, ahead: int = 0) -> _Place:
         dp_rank, worker, place = self.reader(k)
+        place += ahead
         with self._lock:
             stream = self._streams.get((dp_rank, worker))
             if stream is None or place < stream.oldest:

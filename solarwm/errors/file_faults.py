@@ -99,6 +99,13 @@ FILES: dict[str, Entry] = {
         "One epoch of the index has fewer samples than a global batch takes, so that a step would hold a "
         "sample twice. epoch_repeats of the rows counts.",
     ),
+    "data.too-many-bad-samples": Entry(
+        3,
+        "More samples cannot be read than may be passed over",
+        "With data.on_bad_sample: skip a run goes on without samples that cannot be read, up to "
+        "data.max_bad_samples different ones in one start. The samples are named; the events "
+        "`sample_skipped` hold the reason of each.",
+    ),
     "import.bad-row": Entry(
         3,
         "A row of the table cannot be imported",

@@ -78,6 +78,7 @@ _BY_CODE: dict[str, str] = {
     "data.extra-missing": "pip install 'solarwm[data]'",
     "data.reader-blocked": "look at the disk or store of the named sample",
     "data.too-few-samples": "add clips, or lower train.global_batch_size",
+    "data.too-many-bad-samples": "take the samples out of the index, or raise data.max_bad_samples",
     "device.unavailable": "solarwm environment probe shows the devices; --set "
     "runtime.device=auto takes one that is there",
     "disk.denied": "get write access, or choose another directory: --set runtime.output_dir=DIRECTORY",

@@ -47,7 +47,8 @@ class RunStatus:
     step: int | None
     max_steps: int | None
     figures: dict[str, float]
-    """Loss, gradient norm, rate and times of rank 0's last optimizer step."""
+    """Loss, gradient norm, rate and times of rank 0's last optimizer step; how many samples were
+    skipped, when any were."""
     exit_code: int | None
     message: str | None
     last_time: float | None
@@ -176,6 +177,8 @@ def _figures(event: dict[str, Any]) -> dict[str, float]:
     found: dict[str, object] = {"loss": told.get("mean")}
     for name in ("gradient_norm", "lr", "step_time_s", "data_wait_s", "samples_per_s"):
         found[name] = event.get(name)
+    for name in ("samples_skipped", "bad_samples"):
+        found[name] = event.get(name) or None
     values = {name: _float(value) for name, value in found.items()}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -23,7 +23,8 @@ from solarwm.data.index import Index
 from solarwm.data.latent_cache import CacheKey, LatentCache
 from solarwm.data.order import IndexedOrder
 from solarwm.data.published_walk import PublishedWalk
-from solarwm.data.records import SKIPPED_CODES, Track, read_cameras, read_clip
+from solarwm.data.read_policy import ReadPolicy, Tally, is_read_fault
+from solarwm.data.records import Track, read_cameras, read_clip
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
 from solarwm.errors.types import SolarError
@@ -74,12 +75,15 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """An occurrence whose sample was refused by a guard, and why."""
+    """An occurrence whose sample was refused by a guard or could not be read, and why."""
 
     occurrence: int
     attempt: int
     sample_id: str
+    code: str
     reason: str
+    is_bad: bool
+    """Whether it could not be read, rather than being refused by a guard."""
 
 
 class ClipSource:
@@ -97,6 +101,7 @@ class ClipSource:
         rules: CameraRules,
         num_latents: int,
         on_skip: Callable[[Skip], None],
+        policy: ReadPolicy | None = None,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         self._index = index
@@ -108,6 +113,10 @@ class ClipSource:
         self._rules = rules
         self._rows = list(latent_rows(num_latents))
         self._on_skip = on_skip
+        self.policy = policy or ReadPolicy()
+        self._pending: list[Skip] = []
+        self._skipped = 0
+        self._bad: set[str] = set()
         self._memory_bytes = memory_bytes
         self._held: OrderedDict[Window, EncodedClip] = OrderedDict()
         self._held_bytes = 0
@@ -116,34 +125,48 @@ class ClipSource:
         self._holding = threading.Lock()
 
     def clip(self, occurrence: int) -> EncodedClip:
-        """The clip of an occurrence, or of its substitute where a guard refuses the sample.
+        """The clip of an occurrence, or of its substitute where the policy passes over the sample.
 
         Each refusal is reported to `on_skip`. Raises any other fault of the data, and `train.data-
         exhausted` (exit 3) when `ATTEMPTS` substitutes in a row are refused.
         """
+        fault = None
         for attempt in range(ATTEMPTS):
             window = self.window(occurrence, None if attempt == 0 else attempt - 1)
             try:
                 return self.encoded(window)
-            except SolarError as fault:
-                if fault.code not in SKIPPED_CODES:
+            except SolarError as error:
+                if not self.policy.passes_over(error):
                     raise
-                sample_id = self._index.rows[window.row_ordinal].sample_id
-                self._on_skip(
-                    Skip(
-                        occurrence=occurrence,
-                        attempt=attempt,
-                        sample_id=sample_id,
-                        reason=str(fault),
-                    )
+                fault = error
+                skip = Skip(
+                    occurrence=occurrence,
+                    attempt=attempt,
+                    sample_id=self.sample_of(window),
+                    code=error.code,
+                    reason=str(error),
+                    is_bad=is_read_fault(error),
                 )
+                with self._holding:
+                    self._pending.append(skip)
+                self._on_skip(skip)
         raise SolarError(
             "train.data-exhausted",
             f"occurrence {occurrence} and its {ATTEMPTS - 1} substitutes were all refused",
-            why="the camera guards refused every one",
+            why=f"the last one: {fault}",
             where=str(self._index.path),
             fixes=["solarwm data validate", "--set data.max_rel_translation=null"],
         )
+
+    def tally(self, cursor: int) -> Tally:
+        """What was passed over for the occurrences before `cursor`, whatever has been made ahead;
+        the cursor never goes back."""
+        with self._holding:
+            done = [skip for skip in self._pending if skip.occurrence < cursor]
+            self._pending = [skip for skip in self._pending if skip.occurrence >= cursor]
+        self._skipped += len(done)
+        self._bad.update(skip.sample_id for skip in done if skip.is_bad)
+        return Tally(skipped=self._skipped, bad=frozenset(self._bad))
 
     def window(self, occurrence: int, attempt: int | None = None) -> Window:
         """Which row and start an occurrence means, or its substitute number `attempt`."""
@@ -189,7 +212,8 @@ class ClipSource:
         try:
             clip = self._load(window)
         except SolarError as fault:
-            if fault.code in SKIPPED_CODES:
+            # A store may answer the next time; what is wrong in a file stays wrong.
+            if self.policy.passes_over(fault) and fault.exit_code == 3:
                 self._refused[window] = fault
             raise
         with self._holding:
@@ -252,6 +276,10 @@ class ClipSource:
     def sample_id(self, occurrence: int) -> str:
         """The sample that an occurrence means, before any substitute."""
         return self._index.rows[self._order.occurrence(occurrence).row_ordinal].sample_id
+
+    def sample_of(self, window: Window) -> str:
+        """The sample a window is cut from."""
+        return self._index.rows[window.row_ordinal].sample_id
 
     def _hold(self, window: Window, clip: EncodedClip) -> None:
         if window in self._held:

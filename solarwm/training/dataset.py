@@ -59,15 +59,15 @@ def open_training_data(config: Any, *, num_nodes: int = 1) -> TrainingData:
     """Read and check the training index of a config; `num_nodes` are the machines of the launch.
 
     Raises SolarError `index.*`, `shard.*`, `latent.*` and `data.*` (exit 3) for a bad index, a
-    missing or wrong-sized shard, a row whose clip does not fit, a reader without samples. Of shards
-    in a store only their sizes are asked of the index.
+    missing or wrong-sized shard (unless bad samples are skipped), a row whose clip does not fit, a
+    reader without samples. Of shards in a store only their sizes are asked of the index.
     """
     data = config.data
     index = read_index(index_path(data, data.train_index))
-    if data.transport.kind == "local":
-        _require_shards(index, Path(data.transport.root))
-    else:
+    if data.transport.kind != "local":
         shard_sizes(index)
+    elif data.on_bad_sample == "stop":
+        _require_shards(index, Path(data.transport.root))
     if data.encoding == "preencoded":
         require_records(index, data)
     indexed = IndexedOrder.of(index, data.seed)

@@ -14,7 +14,7 @@ from solarwm.checkpoints.store import CheckpointStore
 from solarwm.config.resolve import ResolvedRun
 from solarwm.data.cameras import CameraRules
 from solarwm.data.latent_cache import LatentCache
-from solarwm.data.records import SKIPPED_CODES
+from solarwm.data.read_policy import ReadPolicy
 from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.collectives import collective_guard
 from solarwm.distributed.devices import pick_device
@@ -137,6 +137,7 @@ def open_clips(
             occurrence=skip.occurrence,
             attempt=skip.attempt,
             sample_id=skip.sample_id,
+            code=skip.code,
             reason=skip.reason,
         )
 
@@ -168,6 +169,9 @@ def open_clips(
         ),
         num_latents=section.latent_frames,
         on_skip=told,
+        policy=ReadPolicy(
+            on_bad_sample=section.on_bad_sample, max_bad_samples=section.max_bad_samples
+        ),
     )
 
 
@@ -219,7 +223,6 @@ def _encode(
         first=first,
         count=count,
         tell=tell,
-        skipped=lambda code: code in SKIPPED_CODES,
         stopped=lambda: session.stop_requested,
     )
 
@@ -274,6 +277,8 @@ def _loop(
         workers=resolved.config.data.num_workers,
         patience_s=resolved.config.distributed.timeout_s / 2,
         name=clips.sample_id,
+        tally=clips.tally,
+        policy=clips.policy,
     )
     try:
         return run_steps(

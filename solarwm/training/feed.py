@@ -22,6 +22,7 @@ from typing import Protocol
 
 import torch
 
+from solarwm.data.read_policy import ReadPolicy, Tally
 from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.mesh import MeshPlace
 from solarwm.errors.types import SolarError
@@ -76,6 +77,8 @@ class Feed:
         workers: int = 1,
         patience_s: float = 600.0,
         name: Callable[[int], str] = lambda occurrence: f"occurrence {occurrence}",
+        tally: Callable[[int], Tally] = lambda cursor: Tally(),
+        policy: ReadPolicy | None = None,
     ) -> None:
         self.cursor = cursor
         self._clips = clips
@@ -85,6 +88,8 @@ class Feed:
         self._global_batch_size = global_batch_size
         self._patience_s = patience_s
         self._name = name
+        self._tally = tally
+        self.policy = policy or ReadPolicy()
         self._ahead = depth * workers
         self._wanted: queue.SimpleQueue[tuple[int, Future[EncodedClip]] | None]
         self._wanted = queue.SimpleQueue()
@@ -119,6 +124,10 @@ class Feed:
             batches.append(collate(clips, slots=planned.slots, occurrences=planned.occurrences))
         self.cursor += self._global_batch_size
         return batches, time.perf_counter() - started
+
+    def passed_over(self) -> Tally:
+        """What was passed over in the steps taken so far."""
+        return self._tally(self.cursor)
 
     def close(self) -> None:
         """End the reader threads; one that is blocked is left to die with the process."""

@@ -144,6 +144,7 @@ def _one_step(
     ]
     step_time_s = time.perf_counter() - started
     last, ema = made[-1], stage.role.ema
+    session.note_outcome(samples_skipped=last.skipped, bad_samples=last.bad_samples)
     session.emit(
         "optimizer_step",
         schema="solarwm.training-step.v1",
@@ -165,6 +166,8 @@ def _one_step(
         samples_per_s=len(made) * stage.global_batch_size / step_time_s,
         resident_bytes=resident_bytes(),
         peak_device_bytes=peak_device_bytes(group.device),
+        samples_skipped=last.skipped,
+        bad_samples=last.bad_samples,
         ema_updates=ema.num_updates if ema is not None else 0,
     )
     return max(updated.agreement.stop_signal for updated in made)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from solarwm.data.read_policy import Tally
 from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.collectives import share_outcome
 from solarwm.distributed.group import RankGroup
@@ -33,6 +34,10 @@ class Updated:
     batches: tuple[LatentBatch, ...]
     results: tuple[MicroResult, ...]
     data_wait_s: float
+    skipped: int
+    """Refusals of this start so far, over all ranks."""
+    bad_samples: int
+    """Samples that could not be read so far in this start, over all ranks."""
     agreement: health.StepAgreement
 
     def plain(self) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def make_update(
     """
     role, number = update.role, step + 1
     role.optimizer.zero_grad(set_to_none=True)
-    made, data_wait_s = _agreed_batches(feed, group)
+    made, data_wait_s, (skipped, bad_samples) = _agreed_batches(feed, group)
     batches = [batch.to(group.device) for batch in made]
     require_equal_peers(group, batches, step=step)
     results = [update.backward(batch) for batch in batches]
@@ -95,15 +100,20 @@ def make_update(
         batches=tuple(batches),
         results=tuple(results),
         data_wait_s=data_wait_s,
+        skipped=skipped,
+        bad_samples=bad_samples,
         agreement=agreement,
     )
 
 
-def _agreed_batches(feed: Feed, group: RankGroup) -> tuple[list[LatentBatch], float]:
-    """The next microbatches, once every rank has its own.
+def _agreed_batches(
+    feed: Feed, group: RankGroup
+) -> tuple[list[LatentBatch], float, tuple[int, int]]:
+    """The next microbatches, once every rank has its own; how much was passed over so far.
 
     A rank whose data failed raises its fault and the others `distributed.peer-failed`, before any
-    of them is inside a collective of the model. Collective over all ranks.
+    of them is inside a collective of the model; too many bad samples end all ranks alike
+    (`data.too-many-bad-samples`). Collective over all ranks.
     """
     fault: SolarError | None = None
     taken: tuple[list[LatentBatch], float] = ([], 0.0)
@@ -111,10 +121,21 @@ def _agreed_batches(feed: Feed, group: RankGroup) -> tuple[list[LatentBatch], fl
         taken = feed.step_batches()
     except SolarError as error:
         fault = error
-    failed = torch.tensor([float(fault is not None)], device=group.device)
-    if float(group.collectives.sum_(failed, label="data")):
+    # Ranks that share samples skip the same ones; the first of them counts.
+    tally = feed.passed_over() if not group.place.sp_rank else Tally()
+    mine = [float(fault is not None), float(tally.skipped), float(len(tally.bad))]
+    table = torch.tensor(mine, device=group.device)
+    failed, skipped, bad = group.collectives.sum_(table, label="data").tolist()
+    if failed:
         share_outcome(group.collectives, fault, label="data")
-    return taken
+    if bad and group.world_size > 1:
+        # Two ranks may have met the same sample.
+        sets = group.collectives.gather_objects(tally.bad, label="bad samples")
+        known = frozenset().union(*sets)
+    else:
+        known = tally.bad
+    feed.policy.require_few(known)
+    return (*taken, (int(skipped), len(known)))
 
 
 def microbatch_losses(update: Update, result: MicroResult) -> dict[str, float]:

@@ -12,6 +12,9 @@ from solarwm.data.cameras import CameraRules
 from solarwm.data.index import Index, read_index
 from solarwm.data.latent_cache import LatentCache
 from solarwm.data.order import IndexedOrder
+from solarwm.data.plan import PlanSettings
+from solarwm.data.published_walk import NEXT_PLANS, Cut, PublishedWalk
+from solarwm.data.read_policy import ReadPolicy, Tally
 from solarwm.data.shards import ShardReader
 from solarwm.errors.types import SolarError
 from solarwm.training import clips as module
@@ -119,3 +122,44 @@ def test_any_other_fault_of_the_data_is_not_passed_over(
     with pytest.raises(SolarError, match="torn"):
         source.clip(0)
     assert skips == []
+
+
+def test_with_skip_an_unreadable_sample_is_counted_up_to_the_cursor(
+    small_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.read_clip
+    skips: list[Skip] = []
+    policy = ReadPolicy(on_bad_sample="skip", max_bad_samples=1)
+    source, index = _source(small_world, tmp_path, CountingCodec(), skips, policy=policy)
+    bad = index.rows[source.window(3).row_ordinal].sample_id
+
+    def torn(reader, row, **more):
+        if row.sample_id == bad:
+            raise SolarError("video.undecodable", "torn", where=row.sample_id)
+        return real(reader, row, **more)
+
+    monkeypatch.setattr(module, "read_clip", torn)
+    ids = [source.clip(k).sample_id for k in range(2 * len(index))]
+    assert bad not in ids
+    assert {(skip.sample_id, skip.code, skip.is_bad) for skip in skips} == {
+        (bad, "video.undecodable", True)
+    }
+    assert source.tally(3) == Tally()
+    before = sum(skip.occurrence < len(index) for skip in skips)
+    assert source.tally(len(index)) == Tally(skipped=before, bad=frozenset({bad}))
+    assert source.tally(2 * len(index)).skipped == len(skips)
+
+
+def test_the_published_order_takes_the_next_plan_of_the_same_worker(small_world: Path) -> None:
+    index = read_index(small_world / "train-index.jsonl.gz")
+    settings = PlanSettings(seed=42, frames=17, start="random", fps=16.0, shuffle_buffer=2)
+    cut = Cut(dp_world=1, num_nodes=1, micro_batch_size=1, grad_accum=2, num_workers=2)
+    walk = PublishedWalk(index, settings, cut)
+    for attempt in range(3):
+        # Two workers take turns, so the next plan of a worker is two occurrences on.
+        later = 4 + 2 * (attempt + 1)
+        assert walk.substitute(4, attempt) == walk.occurrence(later)
+        row = index.rows[walk.occurrence(later).row_ordinal]
+        assert walk.start_frame(4, row, 17, attempt=attempt) == walk.start_frame(later, row, 17)
+    keyed = IndexedOrder.of(index, 42)
+    assert walk.substitute(4, NEXT_PLANS) == keyed.substitute(4, NEXT_PLANS)
