@@ -34,6 +34,8 @@ class Profile:
     noise_seeds: tuple[int, ...]
     train_settings: tuple[str, ...] = ()
     infer_settings: tuple[str, ...] = ()
+    stage_settings: tuple[str, ...] = ()
+    """Of Stage1, Stage2 and what they generate."""
 
 
 PROFILES = {
@@ -43,7 +45,7 @@ PROFILES = {
         clips=160,
         stop_after=100,
         noise_seeds=(42,),
-        infer_settings=("--set", "validation.sample_count=12"),
+        infer_settings=("--set", "validation.sample_count=8"),
     ),
     "long": Profile(
         train_config=CONFIGS / "stage0p5-long.yaml",
@@ -51,8 +53,11 @@ PROFILES = {
         clips=800,
         stop_after=500,
         noise_seeds=(42, 43, 44),
+        stage_settings=("--set", "model.profile=small"),
     ),
 }
+LONG_CLIPS, LONG_FRAMES = 8, 333
+"""A second world for the long rollout: two held-out clips four times as long as those of training."""
 
 
 @dataclass(slots=True)
@@ -102,15 +107,16 @@ def main() -> None:
         generate(chain, profile, out, places, seed, arguments.sample_count)
         for seed in profile.noise_seeds
     ]
-    report(chain, arguments.profile, out, generations)
+    later = later_stages(chain, profile, out, places, arguments.steps, arguments.sample_count)
+    report(chain, arguments.profile, out, generations, later)
 
 
-def render(chain: Chain, world: Path, clips: int) -> None:
+def render(chain: Chain, world: Path, clips: int, *, frames: int = FRAMES) -> None:
     """Render the local world, unless it is there."""
     if (world / "test-index.jsonl.gz").exists():
         print(f"== The world is there: {world}")
         return
-    sizes = ["--frames", str(FRAMES), "--height", str(HEIGHT), "--width", str(WIDTH)]
+    sizes = ["--frames", str(frames), "--height", str(HEIGHT), "--width", str(WIDTH)]
     seed = ["--seed", str(WORLD_SEED), "--workers", "2"]
     command = [_tool("solarwm"), "data", "synthesize", "--out", str(world), "--clips", str(clips)]
     chain.step("Render a world", [*command, *sizes, *seed])
@@ -152,7 +158,57 @@ def generate(
     return root
 
 
-def report(chain: Chain, name: str, out: Path, generations: list[Path]) -> None:
+def later_stages(
+    chain: Chain,
+    profile: Profile,
+    out: Path,
+    places: list[str],
+    steps: int | None,
+    sample_count: int | None,
+) -> dict[str, Path]:
+    """Stage1 and Stage2 from what is trained already, and what each generates, by name."""
+    base, flow_map, student = out / "training", out / "stage1", out / "stage2"
+    length = [] if steps is None else ["--set", f"train.max_steps={max(2, steps // 4)}"]
+    start = ["--set", f"checkpoint.path={base}"]
+    roles = {"student": flow_map, "teacher": base, "critic": base}
+    sources = [
+        word
+        for role, place in roles.items()
+        for word in ("--set", f"checkpoint.roles.{role}.path={place}")
+    ]
+    for stage, root, more in (("stage1", flow_map, start), ("stage2", student, sources)):
+        command = [*_launch("train"), "--config", str(CONFIGS / f"{stage}.yaml"), *places]
+        command += ["--set", f"runtime.output_dir={root}", *more, *length]
+        command += profile.stage_settings
+        command += ["--set", f"data.latent_cache_dir={base / 'latent-cache'}"]
+        if list(root.glob("checkpoint_model_*")):
+            command += ["--resume", "latest"]
+        chain.step(f"Train {stage.title()}", command, run_path=root)
+    world = out / "long-world"
+    render(chain, world, LONG_CLIPS, frames=LONG_FRAMES)
+    long = ["--set", f"data.index_root={world}", "--set", f"data.transport.root={world}"]
+    short = [*places, "--set", f"validation.sample_count={sample_count or 8}"]
+    few = [*long, "--set", "validation.sample_count=2"]
+    made = {}
+    for name, config, root, more in (
+        ("Stage1", "infer-stage1.yaml", flow_map, short),
+        ("Stage2", "infer-stage2-short.yaml", student, short),
+        ("Stage2, four times as long", "infer-stage2.yaml", student, few),
+    ):
+        target = out / f"{Path(config).stem}"
+        command = [*_launch("infer"), "--config", str(CONFIGS / config), *more]
+        command += ["--set", f"checkpoint.path={root}", "--set", f"runtime.output_dir={target}"]
+        command += profile.stage_settings
+        if (target / "generation" / "plan.json").exists():
+            command.append("--resume")
+        chain.step(f"Generate with {name}", command, run_path=target)
+        made[name] = target
+    return made
+
+
+def report(
+    chain: Chain, name: str, out: Path, generations: list[Path], later: dict[str, Path]
+) -> None:
     """Write index.html and a GIF, print the summary and where to look."""
     from rich.console import Console
     from rich.table import Table
@@ -160,15 +216,19 @@ def report(chain: Chain, name: str, out: Path, generations: list[Path]) -> None:
     from solarwm.reports.facts import read_generation, read_training
     from solarwm.reports.gif import write_gif
     from solarwm.reports.html import write_report
+    from solarwm.reports.stages import stage_rows, stage_table
     from solarwm.reports.summary import course_table, demand_table, quality_table
 
     training = read_training(out / "training")
     made = [read_generation(root) for root in generations]
+    stages = {"Stage0.5": made[0], **{key: read_generation(root) for key, root in later.items()}}
+    rows = [row for key, generation in stages.items() for row in stage_rows(key, generation)]
     page = out / "index.html"
     write_report(
         page,
         training,
         made,
+        stages=rows,
         title="A world model, learned on this machine",
         lead="A small camera-controlled video model, trained on a rendered room and asked to drive "
         "along paths it has not seen. Pictures are measured against the exactly rendered truth, and against the "
@@ -182,6 +242,7 @@ def report(chain: Chain, name: str, out: Path, generations: list[Path]) -> None:
     console.print(course_table(training))
     console.print(quality_table(made))
     console.print(demand_table(made))
+    console.print(stage_table(rows))
     times = Table(title=f"Time, {name} profile", title_justify="left")
     times.add_column("step")
     times.add_column("seconds", justify="right")

@@ -7,6 +7,7 @@ text width, N pixel frames, Y X pixel height and width.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,8 @@ class Generated:
     c2w_N44: np.ndarray
     """Absolute track it was driven with."""
     viewmats_F44: np.ndarray
+    sampling_s: float
+    """Seconds the transformer took, decoding not counted."""
 
 
 def case_track(inputs: CaseInputs, camera: str) -> np.ndarray:
@@ -112,21 +115,29 @@ def generate(
     module: nn.Module,
     codec: VideoCodec,
     device: torch.device,
+    autocast: torch.dtype | None = None,
 ) -> Generated:
     """One clip of one pass. Equal inputs give equal frames on any topology; draws only from the
-    case's seed."""
+    case's seed.
+
+    `autocast` is the dtype the transformer computes in where its parameters are of another.
+    """
     track = case_track(inputs, plan.camera)
     geometry = backbone.profile.geometry
     frames = min(plan.latents, geometry.latents(len(track)) or plan.latents)
     track = track[: geometry.frames(frames)]
     batch = case_batch(inputs, frames, track).to(device)
-    latents = _sample(inputs.case, plan, batch, backbone=backbone, module=module)
+    started = time.perf_counter()
+    with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
+        latents = _sample(inputs.case, plan, batch, backbone=backbone, module=module)
+    sampling_s = time.perf_counter() - started
     pixels = codec.decode_video(latents[0])
     return Generated(
         frames_NYX3=pixels.cpu().numpy(),
         latents_FCHW=latents[0].cpu(),
         c2w_N44=track,
         viewmats_F44=latent_viewmats(track, frames),
+        sampling_s=sampling_s,
     )
 
 

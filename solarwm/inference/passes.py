@@ -27,7 +27,7 @@ from solarwm.inference.flow_loss import flow_losses
 from solarwm.inference.generate import generate, provenance
 from solarwm.inference.plan import AUTOREGRESSIVE, PassPlan
 from solarwm.inference.transaction import GenerationStore, attempt
-from solarwm.storage.digests import canonical_json
+from solarwm.storage.digests import blake2s_hex, canonical_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,8 @@ class Generator:
     world_rank: int
     facts: Mapping[str, Any]
     """Provenance that holds for the whole run."""
+    autocast: torch.dtype | None = None
+    """Compute dtype where it is not that of the parameters."""
     sequence: SequenceGroup | None = None
     """Ranks that generate every clip together; the first of them publishes it."""
 
@@ -80,14 +82,17 @@ def encode_cases(
     cases: Sequence[Case],
     on_fault: Callable[[Case, BaseException], None],
 ) -> dict[int, EncodedCase]:
-    """Read and encode cases by slot; one whose files are bad goes to `on_fault` and is left out."""
+    """Read and encode cases by slot; one whose files are bad goes to `on_fault` and is left out, on
+    every rank that generates it. Collective over those, if any."""
     encoded: dict[int, EncodedCase] = {}
     for case in cases:
 
         def make(case: Case = case) -> None:
             encoded[case.slot] = encode_case(generator.clips, case, generator.codec)
 
-        attempt(make, lambda fault, case=case: on_fault(case, fault))
+        sound = attempt(make, lambda fault, case=case: on_fault(case, fault))
+        if not all(of_peers(generator.sequence, sound, label="case encoded")):
+            encoded.pop(case.slot, None)
     return encoded
 
 
@@ -174,6 +179,7 @@ def _publish(
         module=module,
         codec=generator.codec,
         device=generator.device,
+        autocast=generator.autocast,
     )
     if not bool(torch.isfinite(clip.latents_FCHW).all()):
         raise SolarError(
@@ -189,6 +195,7 @@ def _publish(
         solver=plan.solver,
         num_inference_steps=plan.num_inference_steps,
         generated_latents_finite=True,
+        latents_digest=blake2s_hex(clip.latents_FCHW.float().contiguous().numpy().tobytes()),
         camera_difference=quality.camera_difference(
             np.asarray(inputs.c2w_N44, dtype=np.float64)[:frames], clip.c2w_N44
         ),
@@ -205,6 +212,7 @@ def _publish(
             backbone=generator.backbone,
             module=module,
             device=generator.device,
+            autocast=generator.autocast,
         )
     if not generator.publishes:
         return
@@ -226,3 +234,6 @@ def _publish(
         draft.shape = tuple(clip.frames_NYX3.shape)
         draft.metrics = metrics
         draft.provenance = facts
+    if plan.mode == AUTOREGRESSIVE:
+        chunks = len(clip.latents_FCHW) / generator.backbone.spec.chunk_latents
+        metrics["seconds_per_chunk"] = clip.sampling_s / chunks

@@ -208,6 +208,7 @@ def check_files(
 
 def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Generator:
     from solarwm.config.route import load
+    from solarwm.distributed.sharding import compute_dtype
     from solarwm.inference.passes import Generator
 
     resolved, source = prepared.resolved, prepared.source
@@ -226,6 +227,7 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
             backbone=backbone,
             device=group.device,
             endpoint_gate=plans_of.endpoint_gate(resolved),
+            sharding=config.train.fsdp,
         ),
         weights_ids={weights: source.weights_id(weights) for weights in wanted},
         codec=backbone.codec(
@@ -246,6 +248,7 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
             "weights_step": source.step,
             "resolved_weights_role": {name: source.weights_role(name) for name in wanted},
         },
+        autocast=compute_dtype(config.train.fsdp),
         sequence=group.sequence,
     )
 
@@ -295,7 +298,8 @@ def _run_share(
         def made(plan: PassPlan, metrics: Mapping[str, Any], case: Case = case) -> None:
             if not generator.publishes:
                 return
-            fields = {"pass": plan.name, "psnr_truth": metrics["psnr_truth"]}
+            names = ("psnr_truth", "seconds_per_chunk")
+            fields = {"pass": plan.name, **{n: metrics[n] for n in names if n in metrics}}
             session.emit(
                 "inference_sample",
                 slot=case.slot,

@@ -22,6 +22,7 @@ from solarwm.reports.facts import (
     passes_of,
     spread,
 )
+from solarwm.reports.stages import StageRow, stage_section
 from solarwm.reports.style import STYLE
 from solarwm.storage import durable
 
@@ -49,11 +50,18 @@ def write_report(
     *,
     title: str,
     lead: str,
+    stages: Sequence[StageRow] = (),
     max_clips: int = 12,
 ) -> None:
     """Write the page to `path`, replacing an older page there; links are relative to its folder."""
     page = render(
-        training, generations, title=title, lead=lead, base=path.parent, max_clips=max_clips
+        training,
+        generations,
+        title=title,
+        lead=lead,
+        base=path.parent,
+        stages=stages,
+        max_clips=max_clips,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     durable.write_bytes_atomic(path, page.encode())
@@ -66,6 +74,7 @@ def render(
     title: str,
     lead: str,
     base: Path,
+    stages: Sequence[StageRow] = (),
     max_clips: int = 12,
 ) -> str:
     """The page as text. Several generations of one model are read as noise seeds and averaged."""
@@ -78,6 +87,7 @@ def render(
     body = [f"<header>{''.join(parts)}</header>", _tiles(training, quality)]
     if quality:
         body.append(_quality(quality, summaries))
+    body.append(stage_section(stages))
     if training is not None and training.steps:
         body.append(_course(training))
     for generation in generations[:1]:
@@ -144,8 +154,9 @@ def _quality(quality: dict[str, Any], summaries: Sequence[Any]) -> str:
         f"<div class='card'>{charts.dot_plot(rows, unit='dB')}{legend}</div>"
         f"<div class='card'>{_psnr_table(quality, summaries)}</div>"
         f"<h2>Asked and reached</h2><p class='muted'>The least each figure should be in the long "
-        f"profile; a short first run need not reach them. This is interpolation in one learned scene: it shows that cameras, attention "
-        f"and sampling work end to end, not that the model knows other places.</p>"
+        f"profile; a short first run need not reach them. This is interpolation in one learned "
+        f"scene: it shows that cameras, attention and sampling work end to end, not that the model "
+        f"knows other places.</p>"
         f"<div class='card'>{_demand_table(demands(quality))}</div>"
     )
 

@@ -48,12 +48,24 @@ def test_every_step_is_a_command_that_resolves(
     quickstart, monkeypatch, tmp_path, profile, generations
 ):
     commands = _recorded(quickstart, monkeypatch, ["--profile", profile, "--out", tmp_path])
-    render, first, second, *infers = commands
+    render, first, second, *rest = commands
+    infers, later = rest[:generations], rest[generations:]
     assert render[1:3] == ["data", "synthesize"]
     assert "--stop-after" in first
     assert second[-2:] == ["--resume", "latest"]
     assert len(infers) == generations
-    for command in (first, second, *infers):
+    stage1, stage2, long_world, *made = later
+    assert long_world[1:3] == ["data", "synthesize"]
+    assert [_resolved(command).config.train.stage for command in (stage1, stage2, *made)] == [
+        "stage1",
+        "stage2",
+        "stage1",
+        "stage2",
+        "stage2",
+    ]
+    trained = _resolved(stage2).config.data.latent_frames
+    assert _resolved(made[-1]).config.validation.passes[0].rollout_latent_frames == 4 * trained
+    for command in (first, second, *infers, stage1, stage2, *made):
         assert command[1:5] == ["--standalone", "--nproc-per-node=2", "-m", "solarwm"]
         resolved = _resolved(command)
         require_no_placeholders(resolved)
@@ -69,7 +81,7 @@ def test_every_step_is_a_command_that_resolves(
 
 def test_the_long_profile_covers_sixteen_clips_and_three_seeds(quickstart, monkeypatch, tmp_path):
     commands = _recorded(quickstart, monkeypatch, ["--profile", "long", "--out", tmp_path])
-    for command in commands[3:]:
+    for command in commands[3:6]:
         assert _resolved(command).config.validation.sample_count >= 16
 
 
@@ -86,6 +98,6 @@ def test_a_second_call_keeps_the_world_and_the_checkpoints(quickstart, monkeypat
     plan = tmp_path / "inference" / "generation" / "plan.json"
     plan.parent.mkdir(parents=True)
     plan.touch()
-    resume, infer = _recorded(quickstart, monkeypatch, ["--out", tmp_path])
+    resume, infer, *_ = _recorded(quickstart, monkeypatch, ["--out", tmp_path])
     assert resume[-2:] == ["--resume", "latest"]
     assert infer[-1] == "--resume"
