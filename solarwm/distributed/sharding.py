@@ -7,9 +7,10 @@ equal gradients anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -43,6 +44,11 @@ class Layout(Protocol):
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> torch.Tensor:
         """Global 2-norm of the gradients, fp32, equal on all ranks. Collective over all ranks."""
+        ...
+
+    def gathered(self, module: nn.Module) -> AbstractContextManager[None]:
+        """All of `module` on every rank inside the block, for forwards without gradient that ranks
+        make in unequal numbers. Entering is collective over all ranks."""
         ...
 
     def settle(self, module: nn.Module) -> None:
@@ -88,6 +94,10 @@ class Replicated:
         """Global norm; no communication, since all ranks hold equal gradients after `reduce`."""
         return _square_sum(gradients(parameters), self.group.device).sqrt()
 
+    def gathered(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Nothing to do: everything is here."""
+        return nullcontext()
+
     def settle(self, module: nn.Module) -> None:
         """Nothing to do: nothing is gathered."""
 
@@ -108,6 +118,26 @@ class Sharded:
         square = _square_sum(gradients(parameters), self.group.device)
         self.group.collectives.sum_(square, label="gradient norm")
         return (square / self.num_replicas).sqrt()
+
+    @contextmanager
+    def gathered(self, module: nn.Module) -> Iterator[None]:
+        """See `Layout.gathered`; parameters in the dtype of compute. Entering is collective over
+        all ranks."""
+        from torch.distributed.fsdp import FSDPModule
+
+        parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
+        self.settle(module)
+        with collective_guard("gather parameters"):
+            for part in parts:
+                part.unshard()
+                part.set_reshard_after_forward(False, recurse=False)
+        try:
+            yield
+        finally:
+            for part in parts:
+                again = part is not module and self.name != "SHARD_GRAD_OP"
+                part.set_reshard_after_forward(again, recurse=False)
+                part.reshard()
 
     def settle(self, module: nn.Module) -> None:
         """Shard the root again, which only a backward does by itself."""
@@ -160,6 +190,21 @@ def lay_out(
             part.set_force_sum_reduction_for_comms(True)
     num_replicas = mesh.size(0) if mesh.ndim == 2 else 1
     return Sharded(group=group, name=strategy, num_replicas=num_replicas)
+
+
+def compute_dtype(sharding: Any) -> torch.dtype | None:
+    """The dtype to compute in where the layout does not cast by itself; None keeps the parameters'."""
+    if sharding.strategy not in REPLICATED or sharding.param_dtype in (None, "float32", "float64"):
+        return None
+    return DTYPES[sharding.param_dtype]
+
+
+def cast_as_sharded(module: nn.Module, sharding: Any) -> None:
+    """Give an unsharded module the parameter dtype that a sharded layout would compute it in."""
+    if sharding.strategy in REPLICATED or sharding.param_dtype is None:
+        return
+    for parameter in module.parameters():
+        parameter.data = parameter.data.to(DTYPES[sharding.param_dtype])
 
 
 def fingerprint(parameters: Iterable[nn.Parameter]) -> torch.Tensor:

@@ -31,6 +31,7 @@ def flow_losses(
     backbone: Backbone,
     module: nn.Module,
     device: torch.device,
+    autocast: torch.dtype | None = None,
 ) -> dict[str, float]:
     """Mean squared velocity error per camera variant, over fixed times and noise and frames 1..F-1.
 
@@ -56,7 +57,8 @@ def flow_losses(
             if causal:
                 context = backbone.clean_context(clean, shared=False)
                 more = {"layout": "teacher_forcing", "context": context}
-            velocity = backbone.velocity(module, noisy, sigma_BF, conditions, **more)
+            with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
+                velocity = backbone.velocity(module, noisy, sigma_BF, conditions, **more)
             error = (velocity - (noise - clean))[:, 1:]
             losses.append(float(error.double().square().mean()))
         totals[camera] = sum(losses) / len(losses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from solarwm.checkpoints.sources import TRAINING, WeightSource, load_source, open_source
 from solarwm.errors.types import SolarError
@@ -83,9 +83,16 @@ def load_modules(
     backbone: Backbone,
     device: torch.device,
     endpoint_gate: float | None = None,
+    sharding: Any = None,
 ) -> dict[str, nn.Module]:
-    """One module in eval mode on `device` per weights name. Collective over all ranks for a
-    training checkpoint. Raises `checkpoint.*` or `weights.*` (exit 3)."""
+    """One module in eval mode on `device` per weights name, in the parameter dtype that a training
+    run of this `train.fsdp` section computes in; None keeps it.
+
+    Collective over all ranks for a training checkpoint. Raises `checkpoint.*` or `weights.*`
+    (exit 3).
+    """
+    from solarwm.distributed.sharding import cast_as_sharded
+
     modules: dict[str, nn.Module] = {}
     for weights in wanted:
         module = backbone.build(
@@ -94,6 +101,8 @@ def load_modules(
             endpoint_gate=endpoint_gate,
         )
         load_source(source, backbone, module, weights=weights)
+        if sharding is not None:
+            cast_as_sharded(module, sharding)
         modules[weights] = module.to(device).eval().requires_grad_(False)
     return modules
 

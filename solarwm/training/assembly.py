@@ -15,11 +15,12 @@ from solarwm.backbones.seam import Backbone
 from solarwm.checkpoints.sources import load_source
 from solarwm.data.tensors import LatentBatch
 from solarwm.distributed.group import RankGroup
+from solarwm.distributed.sharding import compute_dtype
 from solarwm.inference.plan import endpoint_gate
 from solarwm.training.fields import BidirectionalField, TeacherForcedField, TeacherForcedMap
 from solarwm.training.initial_weights import FLOW_MAP, STUDENT, StartWeights, start_weights
 from solarwm.training.negative_prompt import negative_text
-from solarwm.training.roles import compute_dtype, frozen_module, trained_role
+from solarwm.training.roles import frozen_module, trained_role
 from solarwm.training.self_forcing_stage import SelfForcingStage
 from solarwm.training.stage import SingleRoleStage, Stage
 

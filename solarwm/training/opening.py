@@ -52,20 +52,11 @@ def _exists(module: str) -> bool:
 
 
 def wants_validation(config: Any) -> bool:
-    """Whether a run generates held-out clips. Refuses (exit 2) to do so from sharded parameters."""
+    """Whether a run generates held-out clips."""
     steps = getattr(config.runtime, "validation_steps", ())
     if not (config.validate_every or steps) or not config.validation.sample_count:
         return False
-    if not config.validation.passes:
-        return False
-    if config.train.fsdp.strategy not in ("none", "NO_SHARD"):
-        raise SolarError(
-            "cli.not-available",
-            "validation during training needs replicated parameters in this release",
-            where="train.fsdp.strategy",
-            fixes=["--set runtime.validate_every=0", "--set train.fsdp.strategy=none"],
-        )
-    return True
+    return bool(config.validation.passes)
 
 
 def write_launch_files(layout: RunLayout, resolved: Any, *, token: str, source: Source) -> None:

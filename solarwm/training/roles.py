@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from solarwm.distributed.group import RankGroup
-from solarwm.distributed.sharding import DTYPES, REPLICATED, Layout, fingerprint, lay_out
+from solarwm.distributed.sharding import REPLICATED, Layout, fingerprint, lay_out
 from solarwm.errors.types import SolarError
 from solarwm.training.ema import ShardEma
 from solarwm.training.optim import adamw
@@ -86,13 +86,6 @@ def require_equal_replicas(group: RankGroup, parameters: list[nn.Parameter]) -> 
             fixes=["use one version of torch and of solarwm on all nodes"],
             context={"ranks": different},
         )
-
-
-def compute_dtype(sharding: Any) -> torch.dtype | None:
-    """The dtype to compute in where the layout does not cast by itself; None keeps the parameters'."""
-    if sharding.strategy not in REPLICATED or sharding.param_dtype in (None, "float32", "float64"):
-        return None
-    return DTYPES[sharding.param_dtype]
 
 
 def _optimizer(section: Any, module: nn.Module) -> torch.optim.AdamW:

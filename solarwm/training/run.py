@@ -105,7 +105,6 @@ def train(
 def check_config(resolved: ResolvedRun) -> None:
     """Refuse what this release or this machine cannot train. Reads no file."""
     opening.require_route(resolved)
-    opening.wants_validation(resolved.config)
     opening.require_packages()
 
 

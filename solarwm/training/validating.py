@@ -14,6 +14,7 @@ from solarwm.backbones.seam import VideoCodec
 from solarwm.data.index import read_index
 from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.group import RankGroup
+from solarwm.distributed.sharding import compute_dtype
 from solarwm.inference import plan as plans
 from solarwm.inference.cases import Case, owned
 from solarwm.inference.clips import HeldOutClips
@@ -77,6 +78,7 @@ class TrainingValidation:
             base_noise_seed=config.validation.noise_seed,
         )
         self._encoded: dict[int, EncodedCase] | None = None
+        self._unreadable: list[tuple[Case, BaseException]] = []
 
     def is_due(self, step: int) -> bool:
         """Whether the clips are generated after completed step `step`."""
@@ -108,12 +110,17 @@ class TrainingValidation:
         own = owned(self._cases, group.place.dp_rank, group.place.dp_world)
         generator = self._generator(store, step)
         if self._encoded is None:
-            self._encoded = encode_cases(generator, own, lambda case, fault: None)
+            self._encoded = encode_cases(
+                generator, own, lambda case, fault: self._unreadable.append((case, fault))
+            )
         mean = mean_latent(generator, self._encoded, group.collectives)
         sequence = group.sequence
         missing = of_peers(
             sequence, missing_slots(store, started, own), label=f"validation {step} missing"
         )[0]
+        for case, fault in self._unreadable:
+            for plan in missing.get(case.slot, ()):
+                self._failed(store, plan, case, fault)
         for weights in ("live", "ema"):
             with self._weights(weights):
                 for case in own:
@@ -180,6 +187,7 @@ class TrainingValidation:
                 "route": self._resolved.route.key,
                 "weights_step": step,
             },
+            autocast=compute_dtype(self._resolved.config.train.fsdp),
             sequence=self._group.sequence,
         )
 
@@ -192,6 +200,7 @@ class TrainingValidation:
             "noise_seed": validation.noise_seed,
             "cases": [case.manifest() for case in self._cases],
             "passes": [asdict(plan) for plan in started],
+            "passes_not_started": [p.name for p in self._passes if p not in started],
         }
 
     def _failed(
@@ -210,7 +219,7 @@ class TrainingValidation:
         swapped = role.ema.swapped_in() if weights == "ema" and role.ema else nullcontext()
         role.module.eval()
         try:
-            with swapped, torch.no_grad():
+            with swapped, torch.no_grad(), role.layout.gathered(role.module):
                 yield
         finally:
             role.module.train()
