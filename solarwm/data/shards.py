@@ -181,6 +181,9 @@ class ShardReader:
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             raise _fault("shard.not-a-tar", "the shard is not a regular file", shard, why=path)
+        if hasattr(os, "posix_fadvise"):
+            # Members are read in any order: what the kernel reads ahead would be read for nothing.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return _OpenShard(descriptor, (path, status.st_size, status.st_mtime_ns))
 
     def _evict(self) -> None:

@@ -15,7 +15,7 @@ from solarwm.config.resolve import ResolvedRun
 from solarwm.data.cameras import CameraRules
 from solarwm.data.latent_cache import LatentCache
 from solarwm.data.read_policy import ReadPolicy
-from solarwm.data.transport.choice import open_reader
+from solarwm.data.transport.choice import TABLES, open_reader
 from solarwm.distributed.collectives import collective_guard
 from solarwm.distributed.devices import pick_device
 from solarwm.distributed.environment import Launcher
@@ -129,7 +129,7 @@ def open_clips(
     config = resolved.config
     model, section = config.model, config.data
     codec = _codec(resolved, stage)
-    cache = Path(section.latent_cache_dir) if section.latent_cache_dir else None
+    cache = Path(section.latent_cache_dir or Path(session.layout.root) / CACHE_FOLDER)
 
     def told(skip: Skip) -> None:
         session.emit(
@@ -150,9 +150,10 @@ def open_clips(
             index=data.index,
             cache_dir=getattr(config.runtime, "data_cache_dir", None),
             cache_max_gib=getattr(config.runtime, "data_cache_max_gib", None),
+            local_tables=cache / TABLES,
         ),
         codec=codec,
-        cache=LatentCache(cache or Path(session.layout.root) / CACHE_FOLDER, codec.digest),
+        cache=LatentCache(cache, codec.digest),
         geometry=ClipGeometry(
             frames=section.pixel_frames,
             height=section.height,

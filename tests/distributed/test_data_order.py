@@ -181,3 +181,19 @@ def test_a_read_that_fails_on_one_rank_ends_both_at_the_same_place(warm, tmp_pat
     assert "shard.truncated" in ended.texts[failing]
     assert "rank" in ended.texts[1 - failing]
     assert "cut" in ended.texts[1 - failing]
+
+
+def test_a_second_start_scans_no_shard(warm, tmp_path: Path) -> None:
+    sets = ("train.max_steps=4", f"data.latent_cache_dir={tmp_path / 'cache'}")
+    first = warm.train(tmp_path / "run", *sets, options=("--stop-after", "2"))
+    second = warm.train(
+        tmp_path / "run",
+        *sets,
+        options=("--resume", "latest"),
+        patch=(
+            "from solarwm.data import shards\n"
+            "def refuse(*_): raise AssertionError('a shard is scanned again')\n"
+            "shards.scan_tar = refuse\n"
+        ),
+    )
+    assert (first.codes, second.codes) == ([0], [0]), second.texts[0]

@@ -42,15 +42,18 @@ def open_reader(
     index: Index | None = None,
     cache_dir: str | None = None,
     cache_max_gib: float | None = None,
+    local_tables: Path | None = None,
 ) -> ShardReader:
     """The reader of the shards that a config's data section names. Reads nothing yet.
 
-    A cache given here stands in for that of `data.transport`.
+    A cache given here stands in for that of `data.transport`. `local_tables` is a directory that
+    keeps the offset tables of local shards, so that the next start scans none; those of a store are
+    kept in its cache.
     """
     transport = data.transport
     max_open = getattr(data, "tar_cache_size", DEFAULT_MAX_OPEN)
     if transport.kind == "local":
-        return ShardReader(Path(transport.root), max_open=max_open)
+        return ShardReader(Path(transport.root), max_open=max_open, table_dir=local_tables)
     directory = Path(cache_dir or transport.cache_dir)
     max_gib = cache_max_gib or transport.cache_max_gib
     cache = open_cache(transport.root, directory, max_gib, index=index)

@@ -29,8 +29,11 @@ class FlakyStore:
     requests: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
+    hold_for: int = 0
+    """Reads are held back until this many are there at once, or ten seconds have passed."""
     sent_bytes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    enough: threading.Event = field(default_factory=threading.Event)
 
     def fate(self) -> str:
         with self.lock:
@@ -66,6 +69,10 @@ def serving(store: FlakyStore) -> Iterator[str]:
             with store.lock:
                 store.in_flight += 1
                 store.most_in_flight = max(store.most_in_flight, store.in_flight)
+                if store.most_in_flight >= store.hold_for:
+                    store.enough.set()
+            if store.hold_for:
+                store.enough.wait(10.0)
             try:
                 self._answer()
             finally:

@@ -134,7 +134,7 @@ def test_a_flaky_store_gives_no_wrong_byte_and_bounded_retries(tmp_path) -> None
 
 def test_reads_are_ranged_and_at_least_eight_are_in_flight(tmp_path) -> None:
     data = tar_of({"a.bin": os.urandom(200_000)})
-    store = FlakyStore({"a.tar": data}, latency_s=0.03)
+    store = FlakyStore({"a.tar": data}, hold_for=8)
     with serving(store) as root:
         assert cache_of(root, tmp_path).path("a.tar").read_bytes() == data
     assert store.most_in_flight >= 8

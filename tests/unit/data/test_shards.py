@@ -10,6 +10,7 @@ import random
 import resource
 import tarfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -252,6 +253,42 @@ def test_a_table_folder_that_cannot_be_written_does_no_harm(world) -> None:
     (world.root / "tables").write_text("a file is in the way")
     with ShardReader(world.root, table_dir=world.root / "tables") as reader:
         assert reader.read(shard, "b.deep") == MEMBERS["b.deep"]
+
+
+def test_a_second_start_reads_little_more_than_the_samples(world, monkeypatch) -> None:
+    draw = random.Random(0)
+    bodies = {
+        f"{key:02}.{name}": draw.randbytes(size)
+        for key in range(40)
+        for name, size in (("latent.bin", 100_000), ("camera.npz", 4_000), ("manifest.json", 600))
+    }
+    shard = world.shard(bodies)
+    tables = world.root / "tables"
+    with ShardReader(world.root, table_dir=tables) as reader:
+        reader.members(shard)
+    for path in (world.root / shard, *tables.glob("*.json")):
+        with path.open("rb") as stream:
+            os.fdatasync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    monkeypatch.setattr(shards, "_tables", {})
+    names = [
+        name for key in draw.sample(range(40), 20) for name in bodies if name[:2] == f"{key:02}"
+    ]
+    asked, fetched = _bytes_read()
+    with ShardReader(world.root, table_dir=tables) as reader:
+        payload = sum(len(reader.read(shard, name)) for name in names)
+    asked, fetched = (now - then for now, then in zip(_bytes_read(), (asked, fetched), strict=True))
+    assert payload == 20 * 104_600
+    assert payload < asked <= 1.05 * payload
+    # From the device come whole pages; 0 where the file system does not count them.
+    assert fetched <= 1.10 * payload
+
+
+def _bytes_read() -> tuple[int, int]:
+    """Bytes that this process asked for, and those that came from a device, so far."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    counts = dict(line.split(": ") for line in lines)
+    return int(counts["rchar"]), int(counts["read_bytes"])
 
 
 def test_sparse_members_and_negative_sizes_are_refused(world, reader) -> None:
