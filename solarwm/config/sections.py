@@ -108,7 +108,7 @@ class DataSection(Section):
     shuffle_buffer: PositiveInt = 64
     """Window of the published order's shuffle, in occurrences; `indexed` order needs none."""
     gcs_prefetch_shards: Count = 0
-    """Shards fetched ahead from a bucket. 0 = off."""
+    """Shards of the order fetched ahead of the readers from a store. 0 = off."""
     tar_cache_size: PositiveInt = 4
     """Shard files kept open by a reader."""
     on_bad_sample: Literal["stop", "skip"] = "stop"

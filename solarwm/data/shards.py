@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2s
@@ -39,7 +39,7 @@ class ShardReader:
     At most `max_open` shards stay open (more only while more threads read at once). Tables of
     member offsets live as long as the process, and in `table_dir` when one is given; nothing is
     ever written beside the data. `fetch` gives the local file of a shard that lies elsewhere,
-    `origin` a text that changes when its bytes may have.
+    `origin` a text that changes when its bytes may have; `prefetch` takes the shards wanted next.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class ShardReader:
         table_dir: Path | None = None,
         fetch: Callable[[str, int | None], Path] | None = None,
         origin: Callable[[str], str] | None = None,
+        prefetch: Callable[[Iterable[tuple[str, int | None]]], None] | None = None,
     ) -> None:
         self.root = Path(root)
         self._real_root = os.path.realpath(root)
@@ -57,6 +58,7 @@ class ShardReader:
         self._table_dir = table_dir
         self._fetch = fetch
         self._origin = origin
+        self._prefetch = prefetch
         self._open: OrderedDict[str, _OpenShard] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -98,6 +100,16 @@ class ShardReader:
             found = self._table(opened, shard).get(member)
             text = json.dumps([*opened.stamp, member, found])
             return blake2s(text.encode(), digest_size=16).hexdigest()
+
+    def look_ahead(self, shards: Iterable[tuple[str, int | None]]) -> None:
+        """Say which shards, with their sizes, are read next; those of a store are fetched ahead."""
+        if self._prefetch is not None:
+            self._prefetch(shards)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether shards lie in a store."""
+        return self._fetch is not None
 
     @property
     def num_open(self) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2s
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from solarwm.errors.types import SolarError
 
 ATTEMPTS = 64
 """Substitutes tried for one occurrence before the data are called unusable."""
+LOOK_AHEAD = 512
+"""Occurrences searched for the shards that are wanted next."""
 MEMORY_BYTES = 512 * 2**20
 
 
@@ -102,6 +105,7 @@ class ClipSource:
         num_latents: int,
         on_skip: Callable[[Skip], None],
         policy: ReadPolicy | None = None,
+        shards_ahead: int = 0,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         self._index = index
@@ -114,6 +118,7 @@ class ClipSource:
         self._rows = list(latent_rows(num_latents))
         self._on_skip = on_skip
         self.policy = policy or ReadPolicy()
+        self._shards_ahead = shards_ahead
         self._pending: list[Skip] = []
         self._skipped = 0
         self._bad: set[str] = set()
@@ -197,6 +202,23 @@ class ClipSource:
                 yield window
             if len(seen) >= limit:
                 return
+
+    def look_ahead(self, occurrences: Iterable[int]) -> None:
+        """Have the shards of the occurrences that come next fetched from their store."""
+        if self._shards_ahead and self._reader.is_remote:
+            self.look_ahead_at(self.window(k) for k in islice(occurrences, LOOK_AHEAD))
+
+    def look_ahead_at(self, windows: Iterable[Window]) -> None:
+        """The same for windows: the first `shards_ahead` different shards among them."""
+        if not (self._shards_ahead and self._reader.is_remote):
+            return
+        wanted: dict[str, int | None] = {}
+        for window in islice(windows, LOOK_AHEAD):
+            row = self._index.rows[window.row_ordinal]
+            wanted.setdefault(row.shard, row.shard_size)
+            if len(wanted) == self._shards_ahead:
+                break
+        self._reader.look_ahead(wanted.items())
 
     def is_cached(self, window: Window) -> bool:
         """Whether the cache holds a sound entry."""

@@ -170,6 +170,7 @@ def open_clips(
         ),
         num_latents=section.latent_frames,
         on_skip=told,
+        shards_ahead=section.gcs_prefetch_shards,
         policy=ReadPolicy(
             on_bad_sample=section.on_bad_sample, max_bad_samples=section.max_bad_samples
         ),
@@ -280,6 +281,7 @@ def _loop(
         name=clips.sample_id,
         tally=clips.tally,
         policy=clips.policy,
+        look_ahead=clips.look_ahead,
     )
     try:
         return run_steps(

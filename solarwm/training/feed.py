@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -79,6 +79,7 @@ class Feed:
         name: Callable[[int], str] = lambda occurrence: f"occurrence {occurrence}",
         tally: Callable[[int], Tally] = lambda cursor: Tally(),
         policy: ReadPolicy | None = None,
+        look_ahead: Callable[[Iterator[int]], None] = lambda occurrences: None,
     ) -> None:
         self.cursor = cursor
         self._clips = clips
@@ -90,6 +91,7 @@ class Feed:
         self._name = name
         self._tally = tally
         self.policy = policy or ReadPolicy()
+        self._look_ahead = look_ahead
         self._ahead = depth * workers
         self._wanted: queue.SimpleQueue[tuple[int, Future[EncodedClip]] | None]
         self._wanted = queue.SimpleQueue()
@@ -104,6 +106,7 @@ class Feed:
         for thread in self._threads:
             thread.start()
         self._plan()
+        self._look_ahead(self._unplanned())
 
     def step_batches(self) -> tuple[list[LatentBatch], float]:
         """The microbatches of the next optimizer step and the seconds waited for them.
@@ -123,6 +126,7 @@ class Feed:
             self._plan()
             batches.append(collate(clips, slots=planned.slots, occurrences=planned.occurrences))
         self.cursor += self._global_batch_size
+        self._look_ahead(self._unplanned())
         return batches, time.perf_counter() - started
 
     def passed_over(self) -> Tally:
@@ -165,8 +169,20 @@ class Feed:
             for occurrence, future in zip(planned.occurrences, planned.futures, strict=True):
                 self._wanted.put((occurrence, future))
 
+    def _unplanned(self) -> Iterator[int]:
+        """The occurrences of this rank that no reader was asked for yet, without end."""
+        micro, first = self._micro, self._first
+        while True:
+            yield from (first + slot for slot in self._slots(micro))
+            micro += 1
+            if micro == self._accumulation:
+                micro, first = 0, first + self._global_batch_size
+
+    def _slots(self, micro: int) -> tuple[int, ...]:
+        return slots_of(self._place, micro=micro, micro_batch_size=self._micro_batch_size)
+
     def _next(self) -> _Planned:
-        slots = slots_of(self._place, micro=self._micro, micro_batch_size=self._micro_batch_size)
+        slots = self._slots(self._micro)
         occurrences = tuple(self._first + slot for slot in slots)
         self._micro += 1
         if self._micro == self._accumulation:

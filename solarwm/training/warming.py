@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from solarwm.data.read_policy import is_read_fault
 from solarwm.distributed.collectives import share_outcome
@@ -39,6 +40,7 @@ def encode_ahead(
             if stopped():
                 break
             tell(done, len(mine))
+            clips.look_ahead_at(islice(mine, done + 1, None))
             try:
                 clips.encoded(window)
             except SolarError as error:

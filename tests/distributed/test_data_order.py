@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from solarwm.data.index import read_index
 from solarwm.data.plan import PlanSettings, PublishedOrder, Reader
 from tests.fault.data.stores import FlakyStore, serving
+from tests.fault.data.worlds import resharded
 
 PUBLISHED = (
     "data.order=published",
@@ -109,16 +109,9 @@ def test_a_published_order_that_leaves_a_reader_empty_is_refused_before_anything
 def test_training_from_a_store_sees_the_samples_of_training_from_disk(
     warm, small_world: Path, tmp_path: Path
 ) -> None:
-    objects = {
-        str(path.relative_to(small_world)): path.read_bytes() for path in small_world.rglob("*.tar")
-    }
-    rows = [
-        json.loads(line)
-        for line in gzip.decompress(
-            (small_world / "train-index.jsonl.gz").read_bytes()
-        ).splitlines()
-    ]
-    assert all(row["shard_size"] == len(objects[row["shard"]]) for row in rows)
+    world = tmp_path / "world"
+    shards = resharded(small_world, world, per_shard=2)
+    objects = {name: (world / name).read_bytes() for name in shards}
     local = warm.train(tmp_path / "local", "train.max_steps=3")
     with serving(FlakyStore(objects, errors=0.1, truncated=0.05)) as root:
         remote = warm.train(
@@ -128,7 +121,8 @@ def test_training_from_a_store_sees_the_samples_of_training_from_disk(
             f"data.transport.root={root}",
             f"data.transport.cache_dir={tmp_path / 'cache'}",
             "data.transport.cache_max_gib=1",
-            f"data.index_root={small_world}",
+            f"data.index_root={world}",
+            "data.gcs_prefetch_shards=2",
         )
     assert (local.codes, remote.codes) == ([0], [0]), remote.texts[0]
     assert _steps(remote) == _steps(local)

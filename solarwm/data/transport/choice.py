@@ -63,6 +63,7 @@ def open_reader(
         max_open=max_open,
         table_dir=directory / TABLES,
         fetch=cache.path,
+        prefetch=cache.prefetch,
         origin=lambda shard: f"{cache.store.uri(shard)} {facts.get(shard, '')}",
     )
 

@@ -13,6 +13,7 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from solarwm.storage.space import require_free
 RECEIPT_SCHEMA = "solarwm.shard-receipt.v1"
 PART_BYTES = 8 * 2**20
 READS_IN_FLIGHT = 8
+FETCHERS = 4
+"""Shards fetched ahead at the same time."""
 _POLL_S = 0.05
 
 
@@ -61,7 +64,10 @@ class ShardCache:
         self._digests = digests or {}
         self._part_bytes = part_bytes
         self._reads_in_flight = reads_in_flight
-        self._ahead: set[str] = set()
+        self._wanted: set[str] = set()
+        self._waiting: deque[tuple[str, int | None]] = deque()
+        self._fetchers = 0
+        self._ahead_lock = threading.Lock()
 
     def path(self, key: str, size: int | None = None) -> Path:
         """The local file of a shard, fetched when it is not there yet.
@@ -83,17 +89,28 @@ class ShardCache:
         return target
 
     def prefetch(self, keys: Iterable[tuple[str, int | None]]) -> None:
-        """Fetch shards on a thread of their own; a failure is left to the read that needs them."""
-        wanted = [item for item in keys if item[0] not in self._ahead]
-        self._ahead.update(key for key, _ in wanted)
+        """Fetch shards ahead of their reads, `FETCHERS` at once; each call says anew which are
+        wanted, those of earlier calls that have not begun are dropped. A failure is left to the
+        read that needs the shard."""
+        wanted = dict(keys)
+        with self._ahead_lock:
+            self._waiting = deque(item for item in self._waiting if item[0] in wanted)
+            self._waiting.extend(item for item in wanted.items() if item[0] not in self._wanted)
+            self._wanted = set(wanted)
+            missing = min(FETCHERS - self._fetchers, len(self._waiting))
+            self._fetchers += missing
+        for _ in range(missing):
+            threading.Thread(target=self._fetch_ahead, name="solarwm-prefetch", daemon=True).start()
 
-        def work() -> None:
-            for key, size in wanted:
-                with contextlib.suppress(SolarError):
-                    self.path(key, size)
-
-        if wanted:
-            threading.Thread(target=work, name="solarwm-prefetch", daemon=True).start()
+    def _fetch_ahead(self) -> None:
+        while True:
+            with self._ahead_lock:
+                if not self._waiting:
+                    self._fetchers -= 1
+                    return
+                key, size = self._waiting.popleft()
+            with contextlib.suppress(SolarError):
+                self.path(key, size)
 
     def _target(self, key: str) -> Path:
         digest = blake2s(self.store.uri(key).encode()).hexdigest()[:24]
