@@ -6,13 +6,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2s
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from solarwm.data.index import FaultSink, iterate_rows
+import orjson
+
+from solarwm.data.columns import Table
+from solarwm.data.index import FaultSink, iterate_batches
 from solarwm.errors.types import SolarError
 
 _PLAIN_TYPES = frozenset((str, int, bool, type(None)))
+_SORTED_LINE = orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
@@ -40,25 +45,18 @@ def inspect_index(path: Path, *, on_fault: FaultSink | None = None) -> IndexRepo
     whole, ids, rows = blake2s(), blake2s(), blake2s()
     num_rows = 0
     occurrences = 0
-
-    def see(text: bytes, row: dict[str, Any]) -> None:
-        nonlocal num_rows, occurrences
+    for batch in iterate_batches(path, tap=whole.update, on_fault=on_fault):
         try:
-            rows.update(canonical_row(text, row))
-            ids.update(row["sample_id"].encode() + b"\n")
-        except (ValueError, RecursionError) as error:
-            raise SolarError(
-                "index.no-digest",
-                "a row cannot be written as canonical JSON",
-                where=str(path),
-                why=str(error),
-                context={"row": num_rows + 1, "sample_id": repr(row["sample_id"])},
-            ) from None
-        num_rows += 1
-        occurrences += row.get("epoch_repeats", 1)
-
-    for _ in iterate_rows(path, tap=whole.update, see_line=see, on_fault=on_fault):
-        pass
+            quick = batch.tables is not None and all(map(_table_is_safe, batch.tables))
+            texts = list(map(_row_text, batch.rows)) if quick else None
+        except (TypeError, RecursionError):
+            texts = None
+        if texts is None:
+            texts = list(map(_digestible, repeat(path), batch.ordinals, batch.lines, batch.rows))
+        rows.update(b"".join(texts))
+        ids.update("".join([row["sample_id"] + "\n" for row in batch.rows]).encode())
+        num_rows += len(batch.rows)
+        occurrences += sum([row.get("epoch_repeats", 1) for row in batch.rows])
     return IndexReport(
         index=str(path.resolve()),
         rows=num_rows,
@@ -74,15 +72,49 @@ def canonical_row(text: bytes, row: Mapping[str, Any]) -> bytes:
 
     Raises ValueError where the standard library does (NaN, infinity, lone surrogates).
     """
-    if all(type(value) in _PLAIN_TYPES or _is_safe(value) for value in row.values()):
-        import orjson
-
-        try:
-            return orjson.dumps(row, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
-        except TypeError:
-            pass
+    try:
+        if all(map(_is_safe, row.values())):
+            return _row_text(row)
+    except (TypeError, RecursionError):
+        pass
     exact = json.loads(text)
     return _ENCODER.encode(exact).encode() + b"\n"
+
+
+def _digestible(
+    path: Path, ordinal: int, line: tuple[int, int, bytes], row: Mapping[str, Any]
+) -> bytes:
+    number, offset, text = line
+    try:
+        row["sample_id"].encode()
+        return canonical_row(text, row)
+    except (ValueError, RecursionError) as error:
+        raise SolarError(
+            "index.no-digest",
+            "a row cannot be written as canonical JSON",
+            where=f"{path}:{number}",
+            why=f"{error} (row {ordinal + 1}, line {number}, byte {offset})",
+            context={
+                "row": ordinal + 1,
+                "line": number,
+                "byte_offset": offset,
+                "sample_id": repr(row["sample_id"]),
+            },
+        ) from None
+
+
+def _row_text(row: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(row, option=_SORTED_LINE)
+
+
+def _table_is_safe(table: Table) -> bool:
+    for name, types in table.types.items():
+        if types <= _PLAIN_TYPES:
+            continue
+        values = table.columns[name]
+        if not all(map(_is_safe, set(values) if types == {float} else values)):
+            return False
+    return True
 
 
 def _is_safe(value: Any) -> bool:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from solarwm.data.columns import Table, tables
 from solarwm.data.lines import iterate_lines
 from solarwm.data.rows import IDENTITY_FIELDS, Row, row_fault, shard_identity, typed_row
 from solarwm.errors.types import SolarError
 
+_BATCH = 256
 FaultSink = Callable[[SolarError], None]
 
 
@@ -65,34 +67,61 @@ def iterate_rows(
     path: Path,
     *,
     tap: Callable[[bytes], object] | None = None,
-    see_line: Callable[[bytes, dict[str, Any]], object] | None = None,
     on_fault: FaultSink | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """(ordinal, parsed row) one by one, every row checked by the rules of the published format.
 
-    `tap` sees the decompressed bytes, `see_line` each good row with its text. With `on_fault`, a
-    bad row is handed there and skipped; a file that cannot be read on, or has no row at all, raises
-    in either case.
+    `tap` sees the decompressed bytes. With `on_fault`, a bad row is handed there and skipped; a
+    file that cannot be read on, or has no row at all, raises in either case.
     """
+    for batch in iterate_batches(path, tap=tap, on_fault=on_fault):
+        yield from zip(batch.ordinals, batch.rows, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some rows of an index that passed every check, in order."""
+
+    ordinals: Sequence[int]
+    lines: Sequence[tuple[int, int, bytes]]
+    """(line number, byte offset, text) of each row."""
+    rows: Sequence[dict[str, Any]]
+    tables: Sequence[Table] | None
+    """The same rows by columns, where they were checked so."""
+
+
+def iterate_batches(
+    path: Path,
+    *,
+    tap: Callable[[bytes], object] | None = None,
+    on_fault: FaultSink | None = None,
+) -> Iterator[Batch]:
+    """As `iterate_rows`, many rows at a time."""
     path = Path(path)
-    seen: set[str] = set()
-    good_shards: set[str] = set()
-    identities: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {}
-    ordinal = -1
-    for ordinal, (number, offset, text) in enumerate(iterate_lines(path, tap=tap)):
-        try:
-            row = _parsed(text)
-            _check(row, path, seen, good_shards, identities)
-        except _RowFault as found:
-            fault = found.at(path, number, ordinal, offset)
-            if on_fault is None:
-                raise fault from None
-            on_fault(fault)
-            continue
-        if see_line:
-            see_line(text, row)
-        yield ordinal, row
-    if ordinal < 0:
+    seen = _Seen()
+    lines = iterate_lines(path, tap=tap)
+    ordinal = 0
+    while batch := _some(lines):
+        taken = batch.lines
+        quick = _quickly_checked(taken, seen)
+        ordinals: Sequence[int] = range(ordinal, ordinal + len(taken))
+        ordinal += len(taken)
+        if quick:
+            yield Batch(ordinals, taken, *quick)
+        for one, line in () if quick else zip(ordinals, taken, strict=True):
+            try:
+                row = _parsed(line[2], seen)
+                _check(row, path, seen)
+            except _RowFault as found:
+                fault = found.at(path, line[0], one, line[1])
+                if on_fault is None:
+                    raise fault from None
+                on_fault(fault)
+                continue
+            yield Batch((one,), (line,), (row,), None)
+        if batch.fault:
+            raise batch.fault
+    if not ordinal:
         raise SolarError(
             "index.no-rows",
             "the index has no rows",
@@ -143,29 +172,96 @@ class _RowFault(Exception):
         )
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parsed(text: bytes, seen: _Seen) -> dict[str, Any]:
+    """The row; a suspicious one as the standard library reads it, which also takes NaN and lone
+    surrogates, and whole numbers of any size as such.
+    """
     try:
         row = orjson.loads(text)
+        if type(row) is dict and not row_fault(row, seen.shards):
+            return row
     except orjson.JSONDecodeError:
-        # The standard library also takes NaN and lone surrogates, as the published reader does.
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise _RowFault("index.bad-json", "a row is not valid JSON", str(error)) from None
+        pass
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _RowFault("index.bad-json", "a row is not valid JSON", str(error)) from None
     if type(row) is not dict:
         kind = type(row).__name__
         raise _RowFault("index.bad-json", "a row is not a JSON object", f"it is a {kind}")
     return row
 
 
-def _check(
-    row: dict[str, Any],
-    path: Path,
-    seen: set[str],
-    good_shards: set[str],
-    identities: dict[str, tuple[tuple[object, ...], tuple[object, ...]]],
-) -> None:
-    if fault := row_fault(row, good_shards):
+class _Seen:
+    """What the rows so far have told."""
+
+    __slots__ = ("identities", "ids", "shards")
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.shards: set[str] = set()
+        self.identities: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {}
+
+    def drift(self, row: Mapping[str, Any]) -> str | None:
+        """How the row's shard differs from what an earlier row told, in words."""
+        told = tuple(map(row.get, IDENTITY_FIELDS))
+        known = self.identities.setdefault(row["shard"], (told, ()))
+        if known[0] == told:
+            return None
+        if not known[1]:
+            known = known[0], shard_identity(dict(zip(IDENTITY_FIELDS, known[0], strict=True)))
+            self.identities[row["shard"]] = known
+        if known[1] == (identity := shard_identity(row)):
+            return None
+        return f"{identity} here and {known[1]} in an earlier row"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    lines: list[tuple[int, int, bytes]]
+    fault: SolarError | None
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or self.fault)
+
+
+def _some(lines: Iterator[tuple[int, int, bytes]]) -> _Lines:
+    """The next lines; a fault of the file comes after the lines before it."""
+    taken: list[tuple[int, int, bytes]] = []
+    try:
+        taken.extend(islice(lines, _BATCH))
+    except SolarError as fault:
+        return _Lines(taken, fault)
+    return _Lines(taken, None)
+
+
+def _quickly_checked(
+    lines: list[tuple[int, int, bytes]], seen: _Seen
+) -> tuple[list[dict[str, Any]], list[Table]] | None:
+    """The rows of these lines and their tables; None when they need a look one by one."""
+    try:
+        rows = [orjson.loads(line[2]) for line in lines]
+    except orjson.JSONDecodeError:
+        return None
+    if set(map(type, rows)) != {dict}:
+        return None
+    parted = tables(rows)
+    if not all(table.passes(seen.shards) for table in parted):
+        return None
+    ids = {row["sample_id"] for row in rows}
+    if len(ids) < len(rows) or not seen.ids.isdisjoint(ids):
+        return None
+    told = {one for table in parted for one in table.taken("shard", *IDENTITY_FIELDS)}
+    if len({one[0] for one in told}) < len(told):
+        return None
+    if any(seen.drift(dict(zip(("shard", *IDENTITY_FIELDS), one, strict=True))) for one in told):
+        return None
+    seen.ids |= ids
+    return rows, parted
+
+
+def _check(row: dict[str, Any], path: Path, seen: _Seen) -> None:
+    if fault := row_fault(row, seen.shards):
         raise _RowFault(
             "index.bad-path" if fault.kind == "path" else "index.bad-field",
             f"field `{fault.field}` of a row is wrong",
@@ -174,7 +270,7 @@ def _check(
             sample=row.get("sample_id"),
         )
     sample_id = row["sample_id"]
-    if sample_id in seen:
+    if sample_id in seen.ids:
         raise _RowFault(
             "index.duplicate-id",
             f"sample id {sample_id!r} stands twice",
@@ -182,25 +278,15 @@ def _check(
             name="sample_id",
             sample=sample_id,
         )
-    seen.add(sample_id)
-    told = _identity_of(row)
-    known = identities.get(row["shard"])
-    if known is None:
-        identities[row["shard"]] = told, shard_identity(row)
-    elif known[0] != told and known[1] != (identity := shard_identity(row)):
+    seen.ids.add(sample_id)
+    if why := seen.drift(row):
         raise _RowFault(
             "index.shard-drift",
             f"rows of shard {row['shard']!r} disagree about it",
-            f"(generation, size, md5, digest) is {identity} here and {known[1]} in an earlier row",
+            f"(generation, size, md5, digest) is {why}",
             name="shard_size",
             sample=sample_id,
         )
-
-
-def _identity_of(row: dict[str, Any]) -> tuple[object, ...]:
-    """The identity fields as they stand in the row."""
-    get = row.get
-    return tuple(map(get, IDENTITY_FIELDS))
 
 
 def _first_line(path: Path, sample_id: str) -> int:

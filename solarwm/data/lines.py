@@ -30,7 +30,8 @@ def iterate_lines(
     rest = b""
     offset = 0
     number = 0
-    for chunk in _chunks(path):
+    chunks = _chunks(path)
+    while chunk := _next(chunks, number, offset):
         if offset == 0 and number == 0 and not rest:
             _refuse_other_encoding(path, chunk)
         if tap:
@@ -59,6 +60,15 @@ def iterate_lines(
         start, text = _stripped(rest, offset)
         if text:
             yield number + 1, start, text
+
+
+def _next(chunks: Iterator[bytes], number: int, offset: int) -> bytes:
+    try:
+        return next(chunks, b"")
+    except SolarError as fault:
+        if fault.code == "index.truncated":
+            fault.context.update(line=number + 1, line_offset=offset)
+        raise
 
 
 def _stripped(line: bytes, offset: int) -> tuple[int, bytes]:
@@ -160,7 +170,7 @@ def _refuse_other_encoding(path: Path, head: bytes) -> None:
             where=str(path),
             why=f"byte {head[position]:#04x} at offset {position}",
             fixes=[f"iconv -f UTF-16 -t UTF-8 {path.name} > index.jsonl"],
-            context={"byte_offset": position},
+            context={"byte_offset": position, "line": 1},
         )
 
 

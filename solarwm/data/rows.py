@@ -23,8 +23,8 @@ MEMBER_FIELDS = (
     "h3_provenance_member",
 )
 IDENTITY_FIELDS = ("shard_generation", "shard_size", "shard_md5_b64", "shard_digest")
-_TEXT_FIELDS = ("caption", "dataset", "source_sample_id", "source_dataset", "kept_tier", "split")
-_COUNT_FIELDS = ("num_frames", "start_frame", "width", "height")
+TEXT_FIELDS = ("caption", "dataset", "source_sample_id", "source_dataset", "kept_tier", "split")
+COUNT_FIELDS = ("num_frames", "start_frame", "width", "height")
 _INT_TEXT = re.compile(r"[0-9]+\Z")
 _HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -82,7 +82,7 @@ def row_fault(row: Mapping[str, Any], good_shards: set[str]) -> FieldFault | Non
             return FieldFault("shard", f"{shard!r} is no relative key: {why}", "path")
         good_shards.add(shard)
     for name, value in row.items():
-        rule = _RULES.get(name)
+        rule = RULES.get(name)
         if rule is not None and (fault := rule(row, name, value)):
             return fault
     if "shard_size" not in row and any(row.get(name) for name in IDENTITY_FIELDS):
@@ -222,7 +222,7 @@ def _indices(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None
     return None
 
 
-_RULES: dict[str, Callable[[Mapping[str, Any], str, Any], FieldFault | None]] = {
+RULES: dict[str, Callable[[Mapping[str, Any], str, Any], FieldFault | None]] = {
     "epoch_repeats": _repeats,
     "shard_size": _size,
     "shard_digest": _digest,
@@ -232,8 +232,8 @@ _RULES: dict[str, Callable[[Mapping[str, Any], str, Any], FieldFault | None]] = 
     "manifest": _manifest,
     "source_frame_indices": _indices,
     **dict.fromkeys(MEMBER_FIELDS, _member),
-    **dict.fromkeys(_COUNT_FIELDS, _whole),
-    **dict.fromkeys(_TEXT_FIELDS, _text),
+    **dict.fromkeys(COUNT_FIELDS, _whole),
+    **dict.fromkeys(TEXT_FIELDS, _text),
 }
 
 
