@@ -10,7 +10,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import checkpoint, command_line, data_reads, forcing, objectives, rollout, step
+from benchmarks import (
+    checkpoint,
+    command_line,
+    data_reads,
+    forcing,
+    objectives,
+    rollout,
+    sequence_parallel,
+    step,
+)
 from benchmarks.ratio import record, table
 
 
@@ -26,6 +35,7 @@ def main() -> None:
             "forcing",
             "objectives",
             "rollout",
+            "sequence-parallel",
             "checkpoint",
             "data-reads",
         ],
@@ -44,6 +54,8 @@ def main() -> None:
         rows += objectives.rows(rounds=rounds)
     if options.only in (None, "rollout"):
         rows += rollout.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "sequence-parallel"):
+        rows += sequence_parallel.rows(rounds=rounds)
     if options.only in (None, "checkpoint"):
         rows += checkpoint.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "data-reads"):
