@@ -123,9 +123,7 @@ def generate(
     `autocast` is the dtype the transformer computes in where its parameters are of another.
     """
     track = case_track(inputs, plan.camera)
-    geometry = backbone.profile.geometry
-    frames = min(plan.latents, geometry.latents(len(track)) or plan.latents)
-    track = track[: geometry.frames(frames)]
+    frames, track, asked = _span(track, plan, backbone)
     batch = case_batch(inputs, frames, track).to(device)
     started = time.perf_counter()
     with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
@@ -133,12 +131,31 @@ def generate(
     sampling_s = time.perf_counter() - started
     pixels = codec.decode_video(latents[0])
     return Generated(
-        frames_NYX3=pixels.cpu().numpy(),
+        frames_NYX3=pixels[:asked].cpu().numpy(),
         latents_FCHW=latents[0].cpu(),
-        c2w_N44=track,
+        c2w_N44=track[:asked],
         viewmats_F44=latent_viewmats(track, frames),
         sampling_s=sampling_s,
     )
+
+
+def _span(track_N44: np.ndarray, plan: PassPlan, backbone: Backbone) -> tuple[int, np.ndarray, int]:
+    """(latent frames, the camera track over them, pixel frames to keep).
+
+    A pass as long as the camera track generates whole chunks that cover it, the last pose held, and
+    keeps exactly its frames.
+    """
+    geometry, chunk = backbone.profile.geometry, backbone.spec.chunk_latents
+    if plan.latents:
+        frames = min(plan.latents, geometry.latents(len(track_N44)) or plan.latents)
+        track = track_N44[: geometry.frames(frames)]
+        return frames, track, len(track)
+    frames = chunk
+    while (geometry.frames(frames) or 0) < len(track_N44):
+        frames += chunk
+    held = (geometry.frames(frames) or 0) - len(track_N44)
+    track = np.concatenate([track_N44, np.repeat(track_N44[-1:], held, axis=0)])
+    return frames, track, len(track_N44)
 
 
 def _sample(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
 
 AUTOREGRESSIVE = "autoregressive"
+LEAST_CHUNKS = 3
+"""Fewest chunks of a rollout that is as long as its camera track."""
 RAW_TIMES = 1000
 """Raw time of pure noise."""
 
@@ -31,7 +33,8 @@ class PassPlan:
     camera: str
     """`source`, `inverse`, `mirror`, `frozen` or `other`."""
     latents: int
-    """Latent frames generated, the most where it varies by source."""
+    """Latent frames generated, the most where it varies by source; 0 = as long as the camera
+    track."""
     shift: float
     """Timestep shift of the noise grid."""
     numerics: str = "corrected"
@@ -65,8 +68,13 @@ class ClipCut:
     step_frames: int = 1
     """A shorter clip lacks whole multiples of this."""
 
+    whole_track: bool = False
+    """Every clip is as long as its source, whatever the count."""
+
     def fitting(self, available: int) -> int:
         """Frames of the clip of a source that reaches over `available` output frames."""
+        if self.whole_track:
+            return available
         if not 0 < self.least_frames < self.frames or available >= self.frames:
             return self.frames
         lacking = -(-(self.frames - available) // self.step_frames)
@@ -99,6 +107,12 @@ def test_index_path(resolved: ResolvedRun) -> Path:
     return Path(data.index_root or data.transport.root) / data.test_index
 
 
+def train_index_path(resolved: ResolvedRun) -> Path:
+    """The index of training clips."""
+    data: Any = resolved.config.data
+    return Path(data.index_root or data.transport.root) / data.train_index
+
+
 def pass_plans(resolved: ResolvedRun, *, numerics: str) -> tuple[PassPlan, ...]:
     """The passes in config order."""
     config: Any = resolved.config
@@ -109,7 +123,9 @@ def pass_plans(resolved: ResolvedRun, *, numerics: str) -> tuple[PassPlan, ...]:
             solver=item.solver,
             num_inference_steps=item.num_inference_steps,
             camera=item.camera,
-            latents=item.rollout_latent_frames or config.data.latent_frames,
+            latents=0
+            if _whole_track(resolved)
+            else item.rollout_latent_frames or config.data.latent_frames,
             shift=config.model.timestep_shift,
             numerics=numerics,
             mode=getattr(item, "mode", "bidirectional"),
@@ -149,7 +165,19 @@ def clip_cut(resolved: ResolvedRun) -> ClipCut:
         translation_transform=resolved.config.model.camera_translation_transform,
         least_frames=geometry.frames(least) or data.pixel_frames,
         step_frames=geometry.period_frames * resolved.route.spec.chunk_latents,
+        whole_track=_whole_track(resolved),
     )
+
+
+def own_length(resolved: ResolvedRun, given_frames: int) -> int | None:
+    """Latent frames that cover a camera track of `given_frames`: whole chunks, at least three. None
+    where the passes make all latents at once and so keep their own length."""
+    if any(getattr(item, "mode", "") != AUTOREGRESSIVE for item in _passes(resolved)):
+        return None
+    chunk = resolved.route.spec.chunk_latents
+    geometry = resolved.route.spec.profiles[resolved.config.model.profile].geometry
+    needed = 1 + -(-(given_frames - 1) // geometry.period_frames)
+    return max(LEAST_CHUNKS, -(-needed // chunk)) * chunk
 
 
 def camera_rules(resolved: ResolvedRun) -> CameraRules:
@@ -176,6 +204,12 @@ def _rollout(resolved: ResolvedRun) -> tuple[int, int]:
     if not getattr(section, "variable_rollout_by_source", False):
         return longest, longest
     return longest, min(getattr(section, "min_rollout_latent_frames", None) or own, longest)
+
+
+def _whole_track(resolved: ResolvedRun) -> bool:
+    """Whether clips are as long as their camera tracks."""
+    section: Any = getattr(resolved.config, "inference", None)
+    return getattr(section, "length", "fixed") == "camera"
 
 
 def _levels(config: Any) -> tuple[float, ...]:

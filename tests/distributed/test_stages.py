@@ -280,6 +280,7 @@ TWINS = {
     "checkpoint.roles.teacher.path={stage0p5} checkpoint.roles.critic.path={stage0p5}",
     "infer_stage1_tf_anyflow_v1_5_81f": "checkpoint.path={stage1}",
     "infer_stage2_sgf_81f": "checkpoint.path={stage2}",
+    "infer_stage2_sgf_camera_length": "checkpoint.path={stage2}",
 }
 
 
