@@ -89,6 +89,8 @@ _BY_CODE: dict[str, str] = {
     "disk.read-only": "choose a directory that can be written: --set runtime.output_dir=DIRECTORY",
     "distributed.agent-gone": "start again with --resume latest",
     "distributed.group-failed": "check that all ranks reach MASTER_ADDR:MASTER_PORT and see one output directory",
+    "distributed.order-differs": "look for code that runs on some ranks only, or in another order",
+    "distributed.peers-differ": "give every rank the same code, config and data",
     "distributed.replicas-differ": "use one version of torch and of solarwm on all nodes",
     "index.bad-json": "write one JSON object a line",
     "index.bad-path": "write the path as a relative key below data.index_root, without .. and without a scheme",
