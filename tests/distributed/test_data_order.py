@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -191,3 +192,54 @@ def test_a_second_start_scans_no_shard(warm, tmp_path: Path) -> None:
         ),
     )
     assert (first.codes, second.codes) == ([0], [0]), second.texts[0]
+
+
+@pytest.fixture(scope="module")
+def forty(small_world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Settings of a run over forty samples: the clips of the small world under other names."""
+    folder = tmp_path_factory.mktemp("forty")
+    lines = gzip.decompress((small_world / "train-index.jsonl.gz").read_bytes()).splitlines()
+    rows = [json.loads(line) for line in lines]
+    many = [{**rows[k % len(rows)], "sample_id": f"local/forty-{k:02}"} for k in range(40)]
+    text = "".join(json.dumps(row) + "\n" for row in many)
+    (folder / "train-index.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    test = small_world / "test-index.jsonl.gz"
+    (folder / "test-index.jsonl.gz").write_bytes(test.read_bytes())
+    return (f"data.index_root={folder}", "train.max_steps=10", "runtime.save_every=7")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(warm, forty, tmp_path_factory: pytest.TempPathFactory):
+    ended = warm.train(tmp_path_factory.mktemp("straight") / "run", *forty)
+    assert ended.codes == [0], ended.texts[0]
+    return ended
+
+
+@pytest.mark.parametrize(("workers", "world_size"), [(0, 1), (2, 1), (1, 2)])
+def test_forty_samples_stopped_at_step_seven_go_on_where_they_stopped(
+    warm, forty, uninterrupted, tmp_path: Path, workers: int, world_size: int
+) -> None:
+    sets = (*forty, f"data.num_workers={workers}")
+    cut = warm.train(tmp_path / "run", *sets, world_size=world_size, options=("--stop-after", "7"))
+    rest = warm.train(tmp_path / "run", *sets, options=("--resume", "latest"))
+    assert (cut.codes, rest.codes) == ([0] * world_size, [0]), rest.texts[0]
+    wanted, after = _steps(uninterrupted), _steps(rest)
+    before: dict[int, list[tuple[str, int]]] = {}
+    for rank in range(world_size):
+        for step, pairs in _steps(cut, rank).items():
+            before.setdefault(step, []).extend(pairs)
+    consumed = {step: before.get(step) or after[step] for step in range(1, 11)}
+    if world_size == 1:
+        assert consumed == wanted
+    assert {step: sorted(pairs) for step, pairs in consumed.items()} == {
+        step: sorted(pairs) for step, pairs in wanted.items()
+    }
+    ids = [sample_id for pairs in consumed.values() for sample_id, _ in pairs]
+    assert sorted(ids) == [f"local/forty-{k:02}" for k in range(40)]
+    prints = {
+        micro["identity"]["plan_fingerprint"]
+        for ended in (cut, rest, uninterrupted)
+        for record in ended.events()
+        for micro in record["microbatches"]
+    }
+    assert len(prints) == 1
