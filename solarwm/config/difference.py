@@ -29,6 +29,8 @@ _HARMLESS = (
     "data.tar_cache_size",
     "data.test_index",
     "data.transport",
+    "distributed.check_collectives",
+    "distributed.check_peers_every",
     "distributed.timeout_s",
     "inference",
     "metadata",

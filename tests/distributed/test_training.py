@@ -189,6 +189,7 @@ def test_twenty_steps_in_float64_are_equal_to_1e_9_on_any_topology(warm, tmp_pat
     )
     wide = ("train.fsdp.param_dtype=null", "train.fsdp.reduce_dtype=null")
     single = ("train.micro_batch_size=1", "train.grad_accum=1")
+    shared = ("distributed.sequence_parallel_size=2",)
     layouts = {
         "one": (1, ()),
         "four microbatches": (1, ("train.micro_batch_size=1", "train.grad_accum=4")),
@@ -197,7 +198,13 @@ def test_twenty_steps_in_float64_are_equal_to_1e_9_on_any_topology(warm, tmp_pat
         "two keeping parameters": (2, ("train.fsdp.strategy=SHARD_GRAD_OP", *wide)),
         "two in one machine": (2, ("train.fsdp.strategy=HYBRID_SHARD", *wide)),
         "two replicas": (2, ("train.fsdp.strategy=NO_SHARD", *wide)),
+        "two of one clip": (2, (*shared, "train.grad_accum=2")),
+        "two of one clip, sharded": (
+            2,
+            (*shared, "train.grad_accum=2", "train.fsdp.strategy=FULL_SHARD", *wide),
+        ),
         "four": (4, single),
+        "four of two clips": (4, (*shared, "train.grad_accum=1")),
         "four in two machines": (4, ("train.fsdp.strategy=HYBRID_SHARD", *wide, *single)),
     }
     traces = {}
