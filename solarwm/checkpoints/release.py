@@ -11,6 +11,7 @@ from torch import Tensor
 from solarwm.checkpoints.directory import find
 from solarwm.checkpoints.manifest import Manifest, check_sizes, read_manifest
 from solarwm.checkpoints.packages import (
+    CRITIC_NAME,
     INFERENCE_SCHEMA,
     MODEL_NAME,
     PackageFile,
@@ -27,6 +28,7 @@ from solarwm.storage.space import require_free
 
 WEIGHTS_SCHEMA = "solarwm.wan22-weights.v1"
 _LAYOUT = "solarwm_wan_stage2_transaction_v1"
+CRITIC_MEMBER = "critic-model"
 _ATTENTION = (
     "local_attn_size",
     "max_prior_clean_chunks",
@@ -37,10 +39,11 @@ _ATTENTION = (
 
 
 def export_released(place: Path, target: Path, *, default_weights: str | None = None) -> Path:
-    """Write the student of a training checkpoint (a run: its newest) as a package at `target`.
+    """Write the weights of a training checkpoint (a run: its newest) as a package at `target`.
 
     `model.pt` holds `generator` and, where averaged, `generator_ema`, fp32 under published names,
-    with step and config; Stage2 names carry the `model.` prefix. Default weights of the release
+    with step and config; `critic.pt` holds `critic`, where one is trained. Stage2 names carry the
+    `model.` prefix. Default weights of the release
     note: EMA where there is one. Holds both sets of weights in memory. Raises `checkpoint.*` (exit
     3), `disk.*` (exit 5); an existing target is `checkpoint.exists` (exit 5).
     """
@@ -64,7 +67,10 @@ def export_released(place: Path, target: Path, *, default_weights: str | None = 
     if target.exists():
         raise SolarError("checkpoint.exists", "something stands there already", where=str(target))
     make_directories(target.parent)
-    size = sum(file.size for name in weights for file in manifest.files_under(_member(name)))
+    members = [_member(name) for name in weights]
+    if manifest.member(CRITIC_MEMBER):
+        members.append(CRITIC_MEMBER)
+    size = sum(file.size for name in members for file in manifest.files_under(name))
     require_free(target.parent, size)
     model = dict(cast("dict[str, Any]", config.get("model", {}))) | {
         "numerics": record.facts.numerics
@@ -73,15 +79,19 @@ def export_released(place: Path, target: Path, *, default_weights: str | None = 
     document: dict[str, Any] = {
         "global_step": manifest.step,
         "config": {**config, "model": model},
-        "generator": _tensors(checkpoint, manifest, "live", prefix),
+        "generator": _tensors(checkpoint, manifest, _member("live"), prefix),
     }
     if "ema" in weights:
-        document["generator_ema"] = _tensors(checkpoint, manifest, "ema", prefix)
+        document["generator_ema"] = _tensors(checkpoint, manifest, _member("ema"), prefix)
         updates = record.facts.trainer.get("ema_updates", manifest.step)
         document["ema_num_updates"] = int(updates)
     with staged_directory(target) as private:
         with storage_errors(target):
             torch.save(document, private / MODEL_NAME)
+            if CRITIC_MEMBER in members:
+                document.clear()
+                critic = _tensors(checkpoint, manifest, CRITIC_MEMBER, prefix)
+                torch.save({"critic": critic, "global_step": manifest.step}, private / CRITIC_NAME)
         package = _manifest(manifest, contract, config, record.facts.numerics, weights, private)
         note = release_note(format=_LAYOUT, default_weights=default, weights=weights)
         for name, data in package_files(package, note).items():
@@ -100,6 +110,11 @@ def _manifest(
     distilled = contract.get("stage") == "stage2"
     model = cast("dict[str, Any]", config.get("model", {}))
     train = cast("dict[str, Any]", config.get("train", {}))
+    files = [
+        PackageFile(path=name, size=(private / name).stat().st_size)
+        for name in (CRITIC_NAME, MODEL_NAME)
+        if (private / name).exists()
+    ]
     extras: dict[str, Any] = {
         "attention": {name: model[name] for name in _ATTENTION if name in model}
     }
@@ -116,8 +131,8 @@ def _manifest(
             "data_generation": "inference-portable:v1",
             "extras": extras,
         },
-        required_components=[MODEL_NAME],
-        files=[PackageFile(path=MODEL_NAME, size=(private / MODEL_NAME).stat().st_size)],
+        required_components=[file.path for file in files],
+        files=files,
         metadata={
             "schema": INFERENCE_SCHEMA if distilled else WEIGHTS_SCHEMA,
             "available_weights": list(weights),
@@ -141,8 +156,7 @@ def _member(weights: str) -> str:
     return "student-model" if weights == "live" else "student-ema"
 
 
-def _tensors(checkpoint: Path, manifest: Manifest, weights: str, prefix: str) -> dict[str, Tensor]:
-    name = _member(weights)
+def _tensors(checkpoint: Path, manifest: Manifest, name: str, prefix: str) -> dict[str, Tensor]:
     member = manifest.member(name)
     assert member is not None
     tensors = {

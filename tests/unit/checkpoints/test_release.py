@@ -56,7 +56,7 @@ def flow_map(backbone):
     return backbone.build(device="cpu", seed=11, endpoint_gate=0.25)
 
 
-def saved(root, module, train, *, ema=True, model=MODEL):
+def saved(root, module, train, *, ema=True, model=MODEL, critic=None):
     average = {name: p.detach() + 1.0 for name, p in named_parameters(module).items()}
     facts = Facts(
         occurrences=8,
@@ -70,7 +70,10 @@ def saved(root, module, train, *, ema=True, model=MODEL):
         trainer={"ema_updates": 7},
     )
     role = RoleState(model=named_tensors(module), ema=average if ema else None)
-    return CheckpointStore(root).save(7, CheckpointState(roles={"student": role}, facts=facts))
+    roles = {"student": role}
+    if critic is not None:
+        roles["critic"] = RoleState(model=named_tensors(critic))
+    return CheckpointStore(root).save(7, CheckpointState(roles=roles, facts=facts))
 
 
 def equal(module, state, offset=0.0):
@@ -273,6 +276,27 @@ def test_a_critic_is_read_from_its_own_file(tmp_path, backbone, plain):
     )
     assert report.stripped_prefix == "model."
     assert equal(module, dict(plain.named_parameters()), 2.0)
+
+
+def test_a_trained_critic_goes_out_in_its_own_file_and_comes_back(tmp_path, backbone, plain):
+    judge = backbone.build(device="cpu", seed=12)
+    saved(tmp_path / "run", plain, SGF, critic=judge)
+    package = export_released(tmp_path / "run", tmp_path / "package")
+    manifest = json.loads((package / "checkpoint-manifest.json").read_bytes())
+    assert manifest["required_components"] == ["critic.pt", "model.pt"]
+    assert [row["path"] for row in manifest["files"]] == ["critic.pt", "model.pt"]
+    document = torch.load(package / "critic.pt", weights_only=True)
+    assert set(document) == {"critic", "global_step"}
+    assert all(name.startswith("model.") for name in document["critic"])
+    source = open_source(package)
+    for role, expected in (("critic", judge), ("student", plain)):
+        module = backbone.build(device="meta", seed=0)
+        load_source(source, backbone, module, weights="live", role=role)
+        assert equal(module, dict(expected.named_parameters()))
+    (package / "critic.pt").unlink()
+    with pytest.raises(SolarError) as caught:
+        open_source(package)
+    assert (caught.value.code, caught.value.exit_code) == ("checkpoint.damaged", 3)
 
 
 def test_the_release_note_decides_what_model_weights_are(tmp_path, backbone, plain):
