@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
+    from solarwm.inference.own_clip import OwnRequest
     from solarwm.synthetic.writer import SynthesisReport
 
 
@@ -40,11 +41,20 @@ def train(
     return run_training(resolved, resume=resume, allow_fresh=allow_fresh, stop_after=stop_after)
 
 
-def infer(resolved: ResolvedRun, *, resume: bool = False, first_row: bool = False) -> int:
-    """Generate every pass of the config; gives the exit code (4 when some slots failed)."""
+def infer(
+    resolved: ResolvedRun,
+    *,
+    resume: bool = False,
+    first_row: bool = False,
+    own: OwnRequest | None = None,
+) -> int:
+    """Generate every pass of the config; gives the exit code (4 when some slots failed).
+
+    `first_row` takes row 0 of the train index, `own` a picture and camera, instead of held-out clips.
+    """
     from solarwm.inference.run import infer as run_inference
 
-    return run_inference(resolved, resume=resume, first_row=first_row)
+    return run_inference(resolved, resume=resume, first_row=first_row, own=own)
 
 
 def preencode(resolved: ResolvedRun) -> int:

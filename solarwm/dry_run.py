@@ -15,6 +15,7 @@ from solarwm.storage.locks import LOCK_NAME
 
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
+    from solarwm.inference.own_clip import OwnRequest
 
 SCHEMA = "solarwm.dry-run.v1"
 _FIRST_ROWS = 3
@@ -31,6 +32,8 @@ class StartOptions:
     """`latest`, a path, or None for a new run."""
     allow_fresh: bool = False
     first_row: bool = False
+    own: OwnRequest | None = None
+    """A picture and camera of the user's, for `infer`."""
 
 
 def dry_run(
@@ -48,7 +51,7 @@ def dry_run(
     """
     faults: list[SolarError] = []
     _route(resolved, command, faults)
-    _placeholders(resolved, faults)
+    _placeholders(resolved, options.own, faults)
     launcher = _launcher(resolved, command, environ, faults)
     root = _run_directory(resolved, working_directory or Path.cwd())
     assets = _assets(resolved, faults)
@@ -124,11 +127,11 @@ def _route(resolved: ResolvedRun, command: str, faults: list[SolarError]) -> Non
         _keep(faults, error)
 
 
-def _placeholders(resolved: ResolvedRun, faults: list[SolarError]) -> None:
+def _placeholders(resolved: ResolvedRun, own: OwnRequest | None, faults: list[SolarError]) -> None:
     from solarwm.config.resolve import require_no_placeholders
 
     try:
-        require_no_placeholders(resolved)
+        require_no_placeholders(resolved, unread="data" if own is not None else None)
     except SolarError as error:
         _keep(faults, error)
 
@@ -247,7 +250,11 @@ def _start(
             from solarwm.inference.run import check_files as check_generation
 
             check_generation(
-                resolved, root, resume=options.resume is not None, first_row=options.first_row
+                resolved,
+                root,
+                resume=options.resume is not None,
+                first_row=options.first_row,
+                own=options.own,
             )
         else:
             from solarwm.inference.preencoding import check_files as check_preencoding

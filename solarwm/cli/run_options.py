@@ -12,6 +12,7 @@ from solarwm.errors.types import SolarError
 
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
+    from solarwm.inference.own_clip import OwnRequest
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="YAML config, or a resolved one as JSON.")
@@ -62,12 +63,13 @@ def show_dry_run(
     resume: str | None = None,
     allow_fresh: bool = False,
     first_row: bool = False,
+    own: OwnRequest | None = None,
 ) -> int:
     """Print what a start with these options would do; gives the exit code it would end with."""
     from solarwm.cli.output import emit
     from solarwm.dry_run import StartOptions, dry_run
 
-    options = StartOptions(resume=resume, allow_fresh=allow_fresh, first_row=first_row)
+    options = StartOptions(resume=resume, allow_fresh=allow_fresh, first_row=first_row, own=own)
     report = dry_run(resolved, command=command, options=options)
     emit(report, json=json, text=_lines)
     return int(report["exit_code"])

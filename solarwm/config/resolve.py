@@ -130,9 +130,15 @@ def resolve(
     )
 
 
-def require_no_placeholders(resolved: ResolvedRun) -> None:
-    """Refuse (exit 2) a run that would read a path nobody filled in."""
-    if not resolved.placeholders:
+def require_no_placeholders(resolved: ResolvedRun, *, unread: str | None = None) -> None:
+    """Refuse (exit 2) a run that would read a path nobody filled in; the section `unread` is not
+    read."""
+    open_ = [
+        (name, place)
+        for name, place in zip(resolved.placeholders, resolved.placeholder_places, strict=True)
+        if unread is None or not name.startswith(f"{unread}.")
+    ]
+    if not open_:
         return
     raise FaultList(
         [
@@ -144,7 +150,7 @@ def require_no_placeholders(resolved: ResolvedRun) -> None:
                 fixes=[f"--set {name}=/your/path"],
                 context={"path": name},
             )
-            for name, place in zip(resolved.placeholders, resolved.placeholder_places, strict=True)
+            for name, place in open_
         ]
     )
 

@@ -100,6 +100,11 @@ RUNS: dict[str, Entry] = {
         "A clip has too few frames",
         "The clip that a case asks for does not reach from its start frame over the frames the model needs.",
     ),
+    "inference.image": Entry(
+        3,
+        "The picture cannot be read",
+        "--image names a PNG, JPEG or WebP picture that becomes the first frame; this one is missing or damaged.",
+    ),
     "inference.incomplete": Entry(
         4,
         "Some clips are missing",
@@ -132,6 +137,13 @@ RUNS: dict[str, Entry] = {
         "The test index has too few usable clips",
         "validation.sample_count clips are drawn from the test index; those refused by the camera guards are "
         "passed over, and not enough remained.",
+    ),
+    "inference.trajectory": Entry(
+        2,
+        "The trajectory cannot be read",
+        "A trajectory is held keys and how many latent frames they are held, separated by commas: w s a d move "
+        "forward, back, left, right; i k j l turn up, down, left, right; a dot stands still. `w*19,j*7` walks and "
+        "then turns left, `wl*5` does two things at once.",
     ),
     "inference.unknown-solver": Entry(
         2,

@@ -5,7 +5,7 @@ Shapes: N pixel frames.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2s
 from typing import Any
 
@@ -43,8 +43,19 @@ class HeldOutClips:
 
     def select(self, count: int, *, selection_seed: int, base_noise_seed: int) -> tuple[Case, ...]:
         """The cases of this index in the published order; see `cases.select_cases`."""
-        self._cases = select_cases(
-            self._index.rows,
+        self._cases = self._cases_of(self._index.rows, count, selection_seed, base_noise_seed)
+        return self._cases
+
+    def first(self, *, base_noise_seed: int) -> tuple[Case, ...]:
+        """The first row of the index as the one case, whatever the selection seed."""
+        self._cases = self._cases_of(self._index.rows[:1], 1, 0, base_noise_seed)
+        return self._cases
+
+    def _cases_of(
+        self, rows: Sequence[Row], count: int, selection_seed: int, base_noise_seed: int
+    ) -> tuple[Case, ...]:
+        return select_cases(
+            rows,
             count,
             selection_seed=selection_seed,
             base_noise_seed=base_noise_seed,
@@ -52,7 +63,6 @@ class HeldOutClips:
             identify=self._identify,
             is_rejection=lambda fault: fault.code in SKIPPED_CODES,
         )
-        return self._cases
 
     def clip(self, case: Case) -> RawClip:
         """Pixels and cameras of a case. Raises `shard.*`, `video.*`, `camera.*` (exit 3)."""

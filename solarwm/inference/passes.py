@@ -21,8 +21,7 @@ from solarwm.distributed.sequence import SequenceGroup
 from solarwm.errors.types import SolarError
 from solarwm.inference import quality, video
 from solarwm.inference.cases import Case
-from solarwm.inference.clips import HeldOutClips
-from solarwm.inference.encoding import EncodedCase, encode_case
+from solarwm.inference.encoding import Clips, EncodedCase, encode_case
 from solarwm.inference.flow_loss import flow_losses
 from solarwm.inference.generate import generate, provenance
 from solarwm.inference.plan import AUTOREGRESSIVE, PassPlan
@@ -39,7 +38,7 @@ class Generator:
     """Module per weights name, `live` and `ema`, in eval mode on `device`."""
     weights_ids: Mapping[str, str]
     codec: VideoCodec
-    clips: HeldOutClips
+    clips: Clips
     store: GenerationStore
     device: torch.device
     fps: float
@@ -88,7 +87,12 @@ def encode_cases(
     for case in cases:
 
         def make(case: Case = case) -> None:
-            encoded[case.slot] = encode_case(generator.clips, case, generator.codec)
+            encoded[case.slot] = encode_case(
+                generator.clips,
+                case,
+                generator.codec,
+                geometry=generator.backbone.profile.geometry,
+            )
 
         sound = attempt(make, lambda fault, case=case: on_fault(case, fault))
         if not all(of_peers(generator.sequence, sound, label="case encoded")):
@@ -153,8 +157,10 @@ def run_case(
 
         def make(plan: PassPlan = plan, metrics: dict[str, Any] = metrics) -> None:
             nonlocal baselines
-            if plan.camera == "source" and baselines is None:
-                baselines = quality.baseline_metrics(truth, rebuilt, mean_latent_NYX3)
+            if plan.camera == "source" and baselines is None and encoded.has_truth:
+                baselines = quality.baseline_metrics(
+                    truth[: len(rebuilt)], rebuilt, mean_latent_NYX3
+                )
             _publish(generator, encoded, clip, plan, rebuilt, baselines, metrics)
 
         if attempt(make, lambda fault, plan=plan: on_fault(plan, fault)):
@@ -189,6 +195,7 @@ def _publish(
             why="the weights or the sampling settings make the solver diverge",
         )
     frames = len(clip.frames_NYX3)
+    common = min(frames, len(rebuilt_NYX3))
     metrics.update(
         slot=inputs.case.slot,
         camera=plan.camera,
@@ -199,13 +206,20 @@ def _publish(
         camera_difference=quality.camera_difference(
             np.asarray(inputs.c2w_N44, dtype=np.float64)[:frames], clip.c2w_N44
         ),
-        **quality.pass_metrics(clip.frames_NYX3, truth.pixels_NYX3[:frames], rebuilt_NYX3[:frames]),
     )
-    if plan.camera == "source":
+    if encoded.has_truth:
+        metrics.update(
+            quality.pass_metrics(
+                clip.frames_NYX3[:common], truth.pixels_NYX3[:common], rebuilt_NYX3[:common]
+            )
+        )
+    if plan.camera == "source" and encoded.has_truth:
         metrics["baselines"] = dict(baselines or {})
+        chunk = generator.backbone.spec.chunk_latents if plan.mode == AUTOREGRESSIVE else 1
+        whole = len(encoded.latents_FCHW) // chunk * chunk
         metrics["flow_loss"] = flow_losses(
             inputs,
-            encoded.latents_FCHW,
+            encoded.latents_FCHW[:whole],
             cameras=("source", "inverse"),
             shift=plan.shift,
             causal=plan.mode == AUTOREGRESSIVE,
@@ -220,8 +234,9 @@ def _publish(
     weights_id = generator.weights_ids[plan.weights]
     with generator.store.slot(plan.name, inputs.case, weights_id=weights_id) as draft:
         video.write_mp4(draft.folder / "video.mp4", clip.frames_NYX3, generator.fps)
-        pair = video.side_by_side(truth.pixels_NYX3[:frames], clip.frames_NYX3)
-        video.write_mp4(draft.folder / "compare.mp4", pair, generator.fps)
+        if encoded.has_truth:
+            pair = video.side_by_side(truth.pixels_NYX3[:frames], clip.frames_NYX3)
+            video.write_mp4(draft.folder / "compare.mp4", pair, generator.fps)
         video.write_cameras(
             draft.folder,
             clip.c2w_N44,

@@ -18,6 +18,7 @@ from solarwm.distributed.environment import Launcher, check_launcher, read_launc
 from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans_of
 from solarwm.inference.clips import HeldOutClips
+from solarwm.inference.own_clip import OwnClip, OwnRequest, open_own
 from solarwm.inference.progress import GenerationProgress
 from solarwm.inference.transaction import GenerationStore
 from solarwm.inference.weights import WeightSource, check_fit, find_weights, load_modules
@@ -44,7 +45,9 @@ class Prepared:
 
     resolved: ResolvedRun
     source: WeightSource
-    clips: HeldOutClips
+    clips: HeldOutClips | OwnClip
+    index_path: Path | None
+    """Where the cases come from; None for a picture of the user's."""
     cases: tuple[Case, ...]
     passes: tuple[PassPlan, ...]
     store: GenerationStore
@@ -73,6 +76,7 @@ def infer(
     *,
     resume: bool = False,
     first_row: bool = False,
+    own: OwnRequest | None = None,
     environ: Mapping[str, str] = os.environ,
     working_directory: Path | None = None,
 ) -> int:
@@ -81,9 +85,10 @@ def infer(
     Everything that can be known from files is checked before the run directory is touched. A clip
     that cannot be made leaves an error record and the others go on; the run then ends with
     `inference.incomplete` (exit 4). `resume` fills what is missing in the same directory,
-    `first_row` makes slot 0 only.
+    `first_row` makes row 0 of the train index, `own` a picture of the user's, instead of held-out
+    clips.
     """
-    require_no_placeholders(resolved)
+    require_no_placeholders(resolved, unread="data" if own is not None else None)
     plans_of.check_supported(resolved)
     launcher = read_launcher(environ, process_id=os.getpid())
     check_launcher(launcher, resolved.topology, command="infer")
@@ -91,7 +96,7 @@ def infer(
     layout = RunLayout(output)
     progress = GenerationProgress()
     with open_reader(resolved.config.data) as reader:
-        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row)
+        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row, own=own)
         if launcher.world_rank == 0:
             _check_directory(layout, prepared)
         if resume and prepared.store.is_complete():
@@ -123,29 +128,43 @@ def _prepare(
     *,
     resume: bool,
     first_row: bool,
+    own: OwnRequest | None,
 ) -> Prepared:
     """Weights found and cases selected. Reads only."""
     config: Any = resolved.config
     source = weight_source(resolved)
     assets.require(resolved)
     numerics = check_fit(source, resolved)
-    clips = HeldOutClips(
-        index=read_index(plans_of.test_index_path(resolved)),
-        reader=reader,
-        cut=plans_of.clip_cut(resolved),
-        rules=plans_of.camera_rules(resolved),
-    )
-    cases = clips.select(
-        1 if first_row else config.validation.sample_count,
-        selection_seed=config.validation.selection_seed,
-        base_noise_seed=config.validation.noise_seed,
-    )
+    passes = plans_of.pass_plans(resolved, numerics=numerics)
+    seed = config.validation.noise_seed
+    index_path: Path | None = None
+    if own is not None:
+        clips, passes = open_own(resolved, own, passes)
+        cases = clips.cases(base_noise_seed=seed)
+    else:
+        path = plans_of.train_index_path if first_row else plans_of.test_index_path
+        index_path = path(resolved)
+        clips = HeldOutClips(
+            index=read_index(index_path),
+            reader=reader,
+            cut=plans_of.clip_cut(resolved),
+            rules=plans_of.camera_rules(resolved),
+        )
+        if first_row:
+            cases = clips.first(base_noise_seed=seed)
+        else:
+            cases = clips.select(
+                config.validation.sample_count,
+                selection_seed=config.validation.selection_seed,
+                base_noise_seed=seed,
+            )
     return Prepared(
         resolved=resolved,
         source=source,
         clips=clips,
         cases=cases,
-        passes=plans_of.pass_plans(resolved, numerics=numerics),
+        passes=passes,
+        index_path=index_path,
         store=GenerationStore(layout.root / "generation", family=resolved.route.family),
         resume=resume,
     )
@@ -196,13 +215,18 @@ def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> No
 
 
 def check_files(
-    resolved: ResolvedRun, output: Path, *, resume: bool = False, first_row: bool = False
+    resolved: ResolvedRun,
+    output: Path,
+    *,
+    resume: bool = False,
+    first_row: bool = False,
+    own: OwnRequest | None = None,
 ) -> None:
     """Refuse what a generation into `output` would refuse before it writes. For rank 0."""
     plans_of.check_supported(resolved)
     layout = RunLayout(output)
     with open_reader(resolved.config.data) as reader:
-        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row)
+        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row, own=own)
     _check_directory(layout, prepared)
 
 
@@ -339,7 +363,7 @@ def _commit(
         if not lacking:
             store.commit(
                 entries,
-                test_index=str(plans_of.test_index_path(prepared.resolved)),
+                test_index=str(prepared.index_path or ""),
                 selection_seed=validation.selection_seed,
                 noise_seed=validation.noise_seed,
                 cases=len(cases),

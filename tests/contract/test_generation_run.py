@@ -10,7 +10,9 @@ import sys
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from solarwm.inference.video import read_mp4
 from solarwm.synthetic.writer import synthesize
@@ -214,12 +216,45 @@ def test_a_bad_video_costs_its_clip_only_and_resume_fills_it(world, trained, gen
     assert (root / video).read_bytes() == (generated / video).read_bytes()
 
 
-def test_first_row_makes_slot_zero_alone(world, trained, tmp_path):
+def test_first_row_is_row_0_of_the_train_index(world, trained, tmp_path):
+    from solarwm.data.index import read_index
+
     root = tmp_path / "one"
     done = _infer(world, trained, root, "--first-row")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (root / "generation" / "right").glob("slot-*")] == ["slot-000000"]
     assert _json(root / "generation" / "COMPLETE.json")["cases"] == 1
+    case = _json(root / "generation" / "right" / "slot-000000" / "manifest.json")["case"]
+    row = read_index(world / "train-index.jsonl.gz").rows[0]
+    assert (case["sample_id"], case["prompt"]) == (row.sample_id, row.caption)
+
+
+def test_any_picture_is_driven_by_keys_or_by_a_camera_file(trained, generated, tmp_path):
+    picture = tmp_path / "first.png"
+    Image.fromarray(read_mp4(next(generated.rglob("video.mp4")))[0]).resize((200, 100)).save(
+        picture
+    )
+    root = tmp_path / "keys"
+    own = ("--image", picture, "--prompt", "a room")
+    nowhere = "/path/to/local-world"
+    done = _infer(nowhere, trained, root, *own, "--trajectory", "w*5,j*3")
+    assert done.returncode == 0, done.stderr
+    folder = root / "generation" / "right" / "slot-000000"
+    assert not (folder / "compare.mp4").exists()
+    assert read_mp4(folder / "video.mp4").shape == (33, 64, 96, 3)
+    track = np.load(folder / "camera.npy")
+    np.testing.assert_allclose(track[20, :3, 3], (0, 0, 5 * 0.08), atol=1e-9)
+    np.testing.assert_allclose(track[-1, :3, 2], (-np.sin(np.pi / 20), 0, np.cos(np.pi / 20)))
+    manifest = _json(folder / "manifest.json")
+    assert manifest["case"]["prompt"] == "a room"
+    assert manifest["case"]["metadata"]["own"]["trajectory"] == "w*5,j*3"
+    assert "psnr_truth" not in manifest["metrics"]
+    again = tmp_path / "file"
+    done = _infer(nowhere, trained, again, *own, "--camera", folder / "camera.npz")
+    assert done.returncode == 0, done.stderr
+    for name in ("right", "backwards"):
+        place = Path("generation", name, "slot-000000", "video.mp4")
+        assert (root / place).read_bytes() == (again / place).read_bytes()
 
 
 def test_an_exported_package_makes_the_clips_of_its_checkpoint(world, trained, tmp_path, generated):
@@ -227,7 +262,7 @@ def test_an_exported_package_makes_the_clips_of_its_checkpoint(world, trained, t
     done = _run("checkpoint", "export", trained, "--format", "released", "--output", package)
     assert done.returncode == 0, done.stderr
     root = tmp_path / "generation"
-    done = _infer(world, package, root, "--first-row")
+    done = _infer(world, package, root, *_sets(validation__sample_count=1))
     assert done.returncode == 0, done.stderr
     made = sorted(root.rglob("video.mp4"))
     assert len(made) == 2
