@@ -33,12 +33,23 @@ def decode_frames(
 
     deadline = clock() + timeout_s
     last = indices[-1]
-    wanted = set(indices)
-    kept: dict[int, NDArray[np.uint8]] = {}
+    places: dict[int, list[int]] = {}
+    for place, index in enumerate(indices):
+        places.setdefault(index, []).append(place)
+    # One block that every frame is written into: memory that is touched twice costs as much as decoding.
+    frames: NDArray[np.uint8] | None = None
     count = 0
     for count, frame in enumerate(_decoded(data, sample_id), start=1):
-        if count - 1 in wanted:
-            kept[count - 1] = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+        if here := places.get(count - 1):
+            picture = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+            if frames is None:
+                frames = np.empty((len(indices), *picture.shape), np.uint8)
+            if picture.shape != frames.shape[1:]:
+                raise _fault(
+                    "video.undecodable", "the picture size changes within the video", sample_id
+                )
+            for place in here:
+                frames[place] = picture
         if count > last:
             break
         if clock() > deadline:
@@ -48,7 +59,7 @@ def decode_frames(
                 sample_id,
                 why=f"{count} of {last + 1} frames in {timeout_s:g} s",
             )
-    if count <= last:
+    if frames is None or count <= last:
         raise SolarError(
             "video.too-few-frames",
             f"the video of sample {sample_id!r} has too few frames",
@@ -60,10 +71,7 @@ def decode_frames(
             ],
             context={"sample_id": sample_id, "needed": last + 1, "found": count},
         )
-    frames = [kept[index] for index in indices]
-    if any(frame.shape != frames[0].shape for frame in frames):
-        raise _fault("video.undecodable", "the picture size changes within the video", sample_id)
-    return np.stack(frames)
+    return frames
 
 
 def count_frames(data: bytes, *, sample_id: str) -> int:
