@@ -313,7 +313,13 @@ def diff(
             if found[name]:
                 lines.append(f"{title}:")
                 rows = [
-                    (f"  {item['key']}", str(item["before"]), "->", str(item["after"]))
+                    (
+                        f"  {item['key']}",
+                        str(item["before"]),
+                        "->",
+                        str(item["after"]),
+                        item["reason"],
+                    )
                     for item in found[name]
                 ]
                 lines += columns(rows)

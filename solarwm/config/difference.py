@@ -10,6 +10,7 @@ from solarwm.config.plain import is_list, is_mapping
 
 ABSENT = "(absent)"
 SCHEDULE_END = "train.max_steps"
+BOUND = "data.order: published binds a run to its ranks and workers"
 
 # Where a run writes, how it is watched, where its files lie: none of it changes a number that is trained.
 _HARMLESS = (
@@ -93,9 +94,9 @@ def _judge(key: str, *, elastic: bool) -> tuple[bool, str]:
     if _under(key, _CUT):
         if elastic:
             return False, "only the global batch counts with data.order: indexed"
-        return True, "data.order: published binds a run to its ranks and workers"
+        return True, BOUND
     if key == SCHEDULE_END:
-        return True, "the learning-rate schedule ends there"
+        return False, "the learning rate follows the new end from the checkpoint on"
     return True, "part of what is trained"
 
 

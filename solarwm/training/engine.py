@@ -78,8 +78,8 @@ def train_rank(
         session.enter("model")
         stage = build_stage(resolved, group, resuming=source.checkpoint is not None)
         saver = _saver(session, resolved, group, stage, source, data)
-        for text in source.passed_over if session.is_main else ():
-            session.emit("note", schema="solarwm.training-event.v1", text=f"passed over {text}")
+        for text in source.notes if session.is_main else ():
+            session.emit("note", schema="solarwm.training-event.v1", text=text)
         first_step, cursor = 0, 0
         if source.checkpoint is not None:
             session.enter("resume")

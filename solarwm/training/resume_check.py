@@ -9,7 +9,7 @@ import orjson
 
 from solarwm.checkpoints.directory import scan
 from solarwm.checkpoints.manifest import check_sizes, read_proven
-from solarwm.config.difference import SCHEDULE_END, compare
+from solarwm.config.difference import compare
 from solarwm.errors.types import SolarError
 from solarwm.runs.layout import RunLayout
 
@@ -48,7 +48,6 @@ def resume_check(
     own = orjson.loads(layout.resolved_config.read_bytes())
     wanted = config if config is not None else own
     differences = compare(facts["config"], wanted) if facts["config"] else []
-    breaking = [d for d in differences if d.breaks_resume and d.key != SCHEDULE_END]
     return {
         "schema": SCHEMA,
         "run": str(root),
@@ -63,13 +62,13 @@ def resume_check(
             for member in entry.manifest.members
         ],
         "passed_over": passed_over,
-        "resumable": not breaking,
+        "resumable": not any(d.breaks_resume for d in differences),
         "differences": [
             {
                 "key": d.key,
                 "saved": d.before,
                 "now": d.after,
-                "refused": d in breaking,
+                "refused": d.breaks_resume,
                 "reason": d.reason,
             }
             for d in differences

@@ -17,12 +17,11 @@ from solarwm.checkpoints.background import BackgroundSaver, FinishedSave
 from solarwm.checkpoints.manifest import read_manifest
 from solarwm.checkpoints.state import CheckpointState, Facts, RoleState
 from solarwm.checkpoints.store import CheckpointStore
-from solarwm.config.difference import SCHEDULE_END, compare
 from solarwm.distributed.group import RankGroup
-from solarwm.errors.types import SolarError
 from solarwm.storage.space import require_free
 from solarwm.training import health
 from solarwm.training.loop import Session
+from solarwm.training.resuming import ELASTIC, mismatch
 from solarwm.training.stage import Role, Stage
 
 
@@ -168,7 +167,6 @@ class StageSaver:
             names = slots.named_parameters(role.module)
             groups = record.facts.optimizers[role.name]
             slots.restore_groups(role.optimizer, names, groups, place=str(path))
-        self._require_recipe(path, record.facts.config)
         self._restore_random(path, record.world_size)
         return record.step, record.facts.occurrences
 
@@ -210,21 +208,8 @@ class StageSaver:
         differ = [name for name in names if saved.get(name) != self._contract.get(name)]
         if differ:
             lines = [f"{n}: saved {saved.get(n)!r}, now {self._contract.get(n)!r}" for n in differ]
-            raise _mismatch(path, "; ".join(lines), differ)
-
-    def _require_recipe(self, path: Path, saved: Mapping[str, Any]) -> None:
-        """Refuse another recipe, by the rule of `config diff`; only the end may be moved, and is told."""
-        differences = compare(saved, self._resolved.canonical) if saved else []
-        changed = [difference for difference in differences if difference.breaks_resume]
-        lines = {
-            item.key: f"{item.key}: saved {item.before!r}, now {item.after!r}" for item in changed
-        }
-        moved = lines.pop(SCHEDULE_END, None)
-        if lines:
-            raise _mismatch(path, "; ".join(lines.values()), list(lines))
-        if moved is not None:
-            text = f"{moved}; the learning rate follows the new end from here"
-            self._session.emit("note", schema="solarwm.training-event.v1", text=text)
+            elastic = (ELASTIC,) if "data_topology" in differ else ()
+            raise mismatch(path, "; ".join(lines), differ, fixes=elastic)
 
     def _restore_random(self, path: Path, saved_world_size: int) -> None:
         if saved_world_size != self._group.world_size:
@@ -248,7 +233,7 @@ def _empty_state(path: Path, role: Role) -> RoleState:
     """The tensors of a role to be filled from the checkpoint at `path`."""
     member = read_manifest(path).member(f"{role.name}-optimizer")
     if member is None:
-        raise _mismatch(path, f"it has no optimizer state of the {role.name}", [])
+        raise mismatch(path, f"it has no optimizer state of the {role.name}", [])
     names = slots.named_parameters(role.module)
     return RoleState(
         model=slots.named_tensors(role.module),
@@ -269,22 +254,3 @@ def _bytes_of(role: Role) -> int:
     moments = 2 * sum(p.numel() * p.element_size() for p in role.parameters)
     shadow = role.ema.shadow.values() if role.ema is not None else ()
     return size + moments + sum(tensor.numel() * tensor.element_size() for tensor in shadow)
-
-
-_ELASTIC = (
-    "--set data.order=indexed in a new run: its order lets ranks and workers change on resume",
-)
-
-
-def _mismatch(path: Path, why: str, fields: list[str]) -> SolarError:
-    return SolarError(
-        "train.resume-mismatch",
-        "the checkpoint does not fit this run",
-        where=str(path),
-        why=why,
-        fixes=[
-            "resume with the config the checkpoint was made with (its resolved-config.json)",
-            *(_ELASTIC if "data_topology" in fields else ()),
-        ],
-        context={"fields": fields},
-    )

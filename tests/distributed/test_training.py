@@ -14,6 +14,8 @@ import torch
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_dcp
 
+from solarwm.cli.app import run
+
 
 def _losses(ended) -> list[float]:
     return [record["losses"]["flow_matching"] for record in ended.events()]
@@ -272,20 +274,65 @@ def test_a_run_stopped_on_request_says_how_far_it_is_to_go(warm, tmp_path: Path)
     assert status.figures["step_time_s"] == last["step_time_s"]
 
 
-def test_resume_refuses_another_recipe_and_tells_a_moved_end(warm, tmp_path: Path) -> None:
-    warm.train(tmp_path / "run", "train.max_steps=4", options=("--stop-after", "2"))
-    resume = ("--resume", "latest")
-    other = warm.train(
-        tmp_path / "run", "train.max_steps=4", "train.optimizer.lr=0.1", options=resume
-    )
+def test_resume_refuses_another_recipe_at_the_start_and_tells_a_moved_end(
+    warm, tmp_path: Path
+) -> None:
+    root, resume = tmp_path / "run", ("--resume", "latest")
+    warm.train(root, "train.max_steps=4", options=("--stop-after", "2"))
+    before = (root / "run-result.json").read_bytes()
+    other = warm.train(root, "train.max_steps=4", "train.optimizer.lr=0.1", options=resume)
     assert other.codes == [3]
-    assert other.result["code"] == "train.resume-mismatch"
-    assert other.result["context"]["fields"] == ["train.optimizer.lr"]
-    longer = warm.train(
-        tmp_path / "run", "train.max_steps=5", "runtime.log_every=3", options=resume
-    )
+    assert "train.resume-mismatch" in other.texts[0]
+    assert "train.optimizer.lr: saved 0.0015, now 0.1" in other.texts[0]
+    assert "--set train.optimizer.lr=0.0015" in other.texts[0]
+    assert (root / "run-result.json").read_bytes() == before
+    longer = warm.train(root, "train.max_steps=5", "runtime.log_every=3", options=resume)
     assert longer.codes == [0]
     assert "train.max_steps: saved 4, now 5" in longer.texts[0]
+    assert any("train.max_steps" in note["text"] for note in longer.events(kind="note"))
+
+
+@pytest.mark.parametrize(
+    ("sets", "code"),
+    [
+        (["train.max_steps=9"], 0),
+        (["train.grad_accum=1", "train.micro_batch_size=4"], 0),
+        (["train.fsdp.activation_checkpointing=true"], 0),
+        (["validation.sample_count=1", "runtime.log_every=2", "name=other"], 0),
+        (["train.optimizer.weight_decay=0.5"], 3),
+        (["train.ema.decay=0.5"], 3),
+        (["train.global_batch_size=2", "train.grad_accum=1"], 3),
+        (["data.seed=5", "name=other"], 3),
+        (["model.numerics=published"], 3),
+    ],
+)
+def test_what_config_diff_says_of_a_change_is_what_a_resume_does(
+    saved_run: tuple[Path, list[str]], sets: list[str], code: int, capsys
+) -> None:
+    root, settings = saved_run
+    capsys.readouterr()
+    changed = [*settings, *(word for text in sets for word in ("--set", text))]
+    assert run(["config", "resolve", *changed, "--json"]) == 0
+    after = root.parent / "after.json"
+    after.write_text(capsys.readouterr().out)
+    assert run(["config", "diff", str(root), str(after), "--json"]) == 0
+    difference = json.loads(capsys.readouterr().out)
+    keys = [item["key"] for name in ("resume_breaking", "harmless") for item in difference[name]]
+    assert len(keys) >= len(sets)
+    assert bool(difference["resume_breaking"]) is (code == 3)
+    assert run(["train", *changed, "--resume", "latest", "--dry-run", "--json"]) == code
+    report = json.loads(capsys.readouterr().out)
+    breaking = sorted(item["key"] for item in difference["resume_breaking"])
+    assert [fault["code"] for fault in report["faults"]] == ["train.resume-mismatch"] * bool(code)
+    assert all(key in fault["why"] for fault in report["faults"] for key in breaking)
+
+
+@pytest.fixture(scope="module")
+def saved_run(warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run saved after step 2 of 4, and its settings."""
+    root = tmp_path_factory.mktemp("saved") / "run"
+    assert warm.train(root, options=("--stop-after", "2")).codes == [0]
+    return root, warm.settings(root, 1, ())
 
 
 def test_average_and_its_update_count_survive_a_resume(warm, tmp_path: Path) -> None:
@@ -310,8 +357,8 @@ def test_resume_expecting_an_average_from_a_checkpoint_without_one_is_refused(
     warm.train(tmp_path / "run", "train.ema.enabled=false", options=("--stop-after", "2"))
     ended = warm.train(tmp_path / "run", options=("--resume", "latest"))
     assert ended.codes == [3]
-    assert ended.result["exit_code"] == 3
-    assert "EMA" in ended.result["message"]
+    assert "train.ema.enabled: saved False, now True" in ended.texts[0]
+    assert ended.result["exit_code"] == 0
 
 
 def test_torchrun_trains_two_ranks_and_the_run_directory_tells_all(warm, tmp_path: Path) -> None:
