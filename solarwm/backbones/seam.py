@@ -113,13 +113,20 @@ class Backbone(Protocol):
         ...
 
     def load(
-        self, module: nn.Module, path: Path, *, weights: str, endpoint: str = "exact"
+        self,
+        module: nn.Module,
+        path: Path,
+        *,
+        weights: str,
+        endpoint: str = "exact",
+        check: bool = False,
     ) -> CoverageReport:
         """Fill `module` from a published, diffusers or native file; `weights` is live or ema.
 
         `endpoint` says what may differ: `exact` nothing; `fill` the endpoint embedding may be
         missing from the file and is copied from the time embedding; `drop` it may be in the file of
-        a model without one.
+        a model without one. `check` refuses what does not fit by name or shape and changes nothing;
+        the module may be on meta.
         """
         ...
 

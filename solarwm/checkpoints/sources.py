@@ -138,20 +138,24 @@ def load_source(
     weights: str,
     endpoint: str = "exact",
     role: str = "student",
-) -> CoverageReport:
+    check: bool = False,
+) -> CoverageReport | None:
     """Fill `module` from `source`; `endpoint` as in the backbone seam, `role` student or critic.
 
-    Collective over all ranks for a training checkpoint. Raises `checkpoint.*` or `weights.*` (exit
+    `check` compares names and shapes and reads no values; the module may be on meta, and nothing is
+    collective. Else collective over all ranks for a training checkpoint. Raises `checkpoint.*` or `weights.*` (exit
     3).
     """
     weights = source.weights_role(weights)
+    if source.kind == TRAINING and check:
+        return _check_training(source, module, weights=weights, endpoint=endpoint, role=role)
     if source.kind == TRAINING:
         return _load_training(source, module, weights=weights, endpoint=endpoint, role=role)
     path = source.path / MODEL_NAME if source.kind == PACKAGE else source.path
     if role == "critic":
         path = path.with_name(CRITIC_NAME)
         weights = "critic"
-    return backbone.load(module, path, weights=weights, endpoint=endpoint)
+    return backbone.load(module, path, weights=weights, endpoint=endpoint, check=check)
 
 
 def contract_of(config: Mapping[str, Any]) -> dict[str, str]:
@@ -245,6 +249,50 @@ def _section(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def _check_training(
+    source: WeightSource, module: nn.Module, *, weights: str, endpoint: str, role: str
+) -> None:
+    stored = read_manifest(source.path).member(f"{role}-{'model' if weights == 'live' else 'ema'}")
+    held = {entry.name: tuple(entry.shape) for entry in stored.tensors} if stored else {}
+    wanted = {name: tuple(p.shape) for name, p in module.named_parameters()}
+    spared = {"fill": set(wanted) - set(held), "drop": set(held) - set(wanted)}.get(endpoint, set())
+    spared = {name for name in spared if name.startswith("delta_embedding.")}
+    differing = [
+        f"{name}: expected {_shape(wanted.get(name))}, found {_shape(held.get(name))}"
+        for name in sorted((set(held) | set(wanted)) - spared)
+        if held.get(name) != wanted.get(name)
+    ]
+    if differing:
+        raise SolarError(
+            "weights.shape",
+            f"{len(differing)} tensors of {source.path.name} are not those of the model",
+            where=str(source.path),
+            why="; ".join(differing[:3]) + ("; ..." if len(differing) > 3 else "."),
+            fixes=["Check that model.profile is the size these weights were made for."],
+            context={"wrong": differing},
+        )
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "nothing" if shape is None else str(list(shape))
+
+
+def _require_finite(source: WeightSource, values: Mapping[str, Tensor]) -> None:
+    for name, value in values.items():
+        bad = int((~value.isfinite()).sum()) if value.is_floating_point() else 0
+        if bad:
+            raise SolarError(
+                "weights.nonfinite",
+                f"{name} of {source.path.name} holds {bad} numbers that are not finite",
+                where=str(source.path),
+                why=f"Expected {value.numel()} finite numbers, found {value.numel() - bad}.",
+                fixes=[
+                    "Load an earlier checkpoint: these weights were saved after a run diverged."
+                ],
+                context={"tensor": name, "nonfinite": bad},
+            )
+
+
 def _load_training(
     source: WeightSource, module: nn.Module, *, weights: str, endpoint: str, role: str
 ) -> CoverageReport:
@@ -273,6 +321,7 @@ def _load_training(
     state = RoleState(model=wanted) if weights == "live" else RoleState(ema=wanted)
     store = CheckpointStore(source.path.parent)
     store.load_into(source.path, {role: state}, cast_dtypes=True)
+    _require_finite(source, wanted)
     with torch.no_grad():
         for name in filled:
             targets[name].copy_(targets[name.replace("delta_", "time_", 1)])

@@ -49,22 +49,51 @@ def build_module(
 
     `drawn` asks for no start weights, since a checkpoint will fill them in.
     """
+    gate = endpoint_gate(resolved) if role == STUDENT else None
+    module = backbone.build(device=device, seed=resolved.config.data.seed, endpoint_gate=gate)
+    if not drawn:
+        _fill(resolved, backbone, module, start)
+    return module
+
+
+def check_weights(
+    resolved: Any, backbone: Backbone, start: Weights, *, resuming: bool = False
+) -> None:
+    """Compare names and shapes of all start weights with models on meta: nothing is allocated.
+
+    Raises `weights.*` (exit 3).
+    """
+    for role in resolved.route.roles:
+        if resuming and role != "teacher":
+            continue
+        gate = endpoint_gate(resolved) if role == STUDENT else None
+        module = backbone.build(device="meta", seed=0, endpoint_gate=gate)
+        _fill(resolved, backbone, module, start.get(role), check=True)
+
+
+def _fill(
+    resolved: Any,
+    backbone: Backbone,
+    module: nn.Module,
+    start: StartWeights | None,
+    *,
+    check: bool = False,
+) -> None:
     config = resolved.config
-    module = backbone.build(
-        device=device,
-        seed=config.data.seed,
-        endpoint_gate=endpoint_gate(resolved) if role == STUDENT else None,
-    )
-    if drawn:
-        return module
     if start is not None:
-        load_source(start.source, backbone, module, weights=start.weights, endpoint=start.endpoint)
+        load_source(
+            start.source,
+            backbone,
+            module,
+            weights=start.weights,
+            endpoint=start.endpoint,
+            check=check,
+        )
     elif config.model.profile == "released":
         base = Path(config.model.base_path)
         endpoint = "fill" if resolved.route.objective == FLOW_MAP else "exact"
         place = base / config.model.assets.transformer_weights
-        backbone.load(module, place, weights="live", endpoint=endpoint)
-    return module
+        backbone.load(module, place, weights="live", endpoint=endpoint, check=check)
 
 
 def build_stage(resolved: Any, group: RankGroup, *, resuming: bool = False) -> Stage:
@@ -73,6 +102,7 @@ def build_stage(resolved: Any, group: RankGroup, *, resuming: bool = False) -> S
     backbone = open_backbone(resolved)
     backbone.sequence = group.sequence
     start = start_weights(resolved)
+    check_weights(resolved, backbone, start, resuming=resuming)
     if resolved.route.causal_mode == "self_gradient_forcing":
         return _self_forcing(resolved, group, backbone, start, resuming=resuming)
     config = resolved.config

@@ -72,16 +72,23 @@ class WanBackbone:
         return module
 
     def load(
-        self, module: nn.Module, path: Path, *, weights: str, endpoint: str = "exact"
+        self,
+        module: nn.Module,
+        path: Path,
+        *,
+        weights: str,
+        endpoint: str = "exact",
+        check: bool = False,
     ) -> CoverageReport:
         """Fill `module` from a published or diffusers file, directory or `model.pt`.
 
-        `endpoint` is `exact`, `fill` or `drop`, see the seam. Raises `SolarError` `weights.*` (exit
-        3) unless every tensor is found once with its shape.
+        `endpoint` is `exact`, `fill` or `drop`, see the seam; `check` compares names and shapes
+        only. Raises `SolarError` `weights.*` (exit 3) unless every tensor is found once with its
+        shape.
         """
         from solarwm.backbones.wan22_core.weights import load_weights
 
-        return load_weights(module, path, weights=weights, endpoint=endpoint)
+        return load_weights(module, path, weights=weights, endpoint=endpoint, check=check)
 
     def conditions(self, batch: LatentBatch) -> WanConditions:
         """Text states and cameras, once a batch."""

@@ -36,15 +36,15 @@ def export_state(module: nn.Module, *, naming: str) -> dict[str, Tensor]:
 
 
 def load_weights(
-    module: nn.Module, path: Path, *, weights: str, endpoint: str = "exact"
+    module: nn.Module, path: Path, *, weights: str, endpoint: str = "exact", check: bool = False
 ) -> CoverageReport:
     """Fill `module` from a safetensors file, a directory of them, or a `model.pt`.
 
     `weights` (live or ema) chooses the state of a `model.pt`; a safetensors file holds one. Tensors
     are copied one by one into the parameters, in their dtype. `endpoint` says what may differ in
     the four tensors of the endpoint embedding: nothing (`exact`), they are copied from the time
-    embedding where the file has none of them (`fill`), or the file's are left out (`drop`). Raises
-    `SolarError` `weights.*` (exit 3).
+    embedding where the file has none of them (`fill`), or the file's are left out (`drop`). `check`
+    compares names and shapes and changes nothing. Raises `SolarError` `weights.*` (exit 3).
     """
     if endpoint not in ("exact", "fill", "drop"):
         raise ValueError(f"endpoint is exact, fill or drop, not {endpoint!r}")
@@ -59,12 +59,13 @@ def load_weights(
         from_diffusers if naming == "diffusers" else lambda name: name,
         may_miss=ENDPOINT_TENSORS if endpoint == "fill" else (),
         may_drop=ENDPOINT_TENSORS if endpoint == "drop" else (),
+        check=check,
     )
-    for name in result.missing:
+    for name in () if check else result.missing:
         twin = module.get_parameter(name.replace("delta_", "time_", 1))
         assign(module, name, twin.detach())
     repack = getattr(module, "pack", None)
-    if repack is not None:
+    if repack is not None and not check:
         repack()
     return CoverageReport(
         source=str(path),

@@ -310,3 +310,38 @@ def test_the_release_note_decides_what_model_weights_are(tmp_path, backbone, pla
     load_source(source, backbone, module, weights="model")
     assert equal(module, dict(plain.named_parameters()))
     assert open_source(tmp_path / "run").weights_role("model") == "ema"
+
+
+@pytest.mark.parametrize("kind", ["training", "package"])
+def test_weights_are_compared_with_a_model_on_meta_before_one_is_built(
+    tmp_path, backbone, plain, flow_map, kind
+):
+    saved(tmp_path / "run", flow_map, ANYFLOW)
+    place = tmp_path / "run"
+    if kind == "package":
+        place = export_released(place, tmp_path / "package")
+    source = open_source(place)
+    student = backbone.build(device="meta", seed=0)
+    load_source(source, backbone, student, weights="ema", endpoint="drop", check=True)
+    assert all(parameter.is_meta for parameter in student.parameters())
+    other = create(
+        SPEC.profiles["small"], SimpleNamespace(camera_translation_transform="linear")
+    ).build(device="meta", seed=0)
+    for module, endpoint in ((student, "exact"), (other, "drop")):
+        with pytest.raises((SolarError, FaultList)) as caught:
+            load_source(source, backbone, module, weights="ema", endpoint=endpoint, check=True)
+        assert caught.value.exit_code == 3
+
+
+def test_a_checkpoint_with_numbers_that_are_not_finite_is_refused(tmp_path, backbone):
+    module = backbone.build(device="cpu", seed=1)
+    with torch.no_grad():
+        module.head.head.bias[0] = float("nan")
+    saved(tmp_path / "run", module, FM)
+    fresh = backbone.build(device="cpu", seed=0)
+    with pytest.raises(SolarError) as caught:
+        load_source(open_source(tmp_path / "run"), backbone, fresh, weights="live")
+    fault = caught.value
+    assert (fault.code, fault.exit_code) == ("weights.nonfinite", 3)
+    assert "head.head.bias" in fault.headline
+    assert "found" in fault.why
