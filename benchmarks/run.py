@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import (
     checkpoint,
     command_line,
+    data_index,
     data_reads,
     forcing,
     objectives,
@@ -38,6 +39,7 @@ def main() -> None:
             "sequence-parallel",
             "checkpoint",
             "data-reads",
+            "data-index",
         ],
         help="one part",
     )
@@ -60,6 +62,8 @@ def main() -> None:
         rows += checkpoint.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "data-reads"):
         rows += data_reads.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "data-index"):
+        rows += data_index.rows(rounds=rounds, quick=options.quick)
     print(table(rows))
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False

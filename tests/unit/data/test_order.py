@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from solarwm.data.draws import keyed_seed
-from solarwm.data.order import IndexedOrder, permuted, subset
+from solarwm.data.index import read_index
+from solarwm.data.order import IndexedOrder, Occurrence, permuted, subset
+from solarwm.data.plan import PlanSettings
+from solarwm.data.published_walk import Cut, PublishedWalk
 from solarwm.data.rows import Row
 from solarwm.errors.types import SolarError
 
@@ -138,3 +143,82 @@ def test_a_subset_has_no_repeats_and_is_fixed() -> None:
     assert found != subset(50, 20, seed=2, purpose="validation")
     with pytest.raises(ValueError, match="21 of 20"):
         subset(20, 21, seed=1, purpose="validation")
+
+
+@pytest.mark.parametrize("partition", ["global_occurrence", "node_shard"])
+def test_c13_repeats_and_windows_come_in_one_order_for_0_1_and_4_workers(
+    tmp_path, partition
+) -> None:
+    """The indexed order asks nobody how many workers read; the published one is dealt in turn."""
+    rows = [
+        {
+            "sample_id": f"s/{clip}/w{window}",
+            "key": f"k{clip}w{window}",
+            "shard": f"x/{clip % 3}.tar",
+            "num_frames": 200,
+            "start_frame": 20 * window,
+            "epoch_repeats": 1 + clip % 3,
+        }
+        for clip in range(7)
+        for window in range(3)
+    ]
+    path = tmp_path / "i.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    index = read_index(path)
+    total = index.num_occurrences
+
+    def taken(workers: int) -> list[tuple[str, int, int]]:
+        """What threads that race for the next occurrence put at each place."""
+        order = IndexedOrder.of(index, 5)
+
+        def one(k: int) -> tuple[str, int, int]:
+            place = order.occurrence(k)
+            row = index.rows[place.row_ordinal]
+            return row.sample_id, place.repeat, order.start_frame(k, row, 33, random_start=False)
+
+        if not workers:
+            return list(map(one, range(2 * total)))
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(one, range(2 * total)))
+
+    plans = [taken(workers) for workers in (0, 1, 4)]
+    assert plans[0] == plans[1] == plans[2]
+    expected = Counter(
+        (row["sample_id"], repeat, row["start_frame"])
+        for row in rows
+        for repeat in range(row["epoch_repeats"])
+    )
+    assert Counter(plans[0][:total]) == Counter(plans[0][total:]) == expected
+
+    settings = PlanSettings(seed=5, frames=33, start="fixed", shuffle_buffer=8, partition=partition)
+
+    def walk(workers: int) -> PublishedWalk:
+        cut = Cut(dp_world=1, num_nodes=1, micro_batch_size=1, grad_accum=1, num_workers=workers)
+        return PublishedWalk(index, settings, cut)
+
+    assert [walk(0).occurrence(k) for k in range(total)] == [
+        walk(1).occurrence(k) for k in range(total)
+    ]
+
+
+def test_a_walk_begun_in_the_middle_of_an_epoch_goes_on_as_the_uninterrupted_one(tmp_path) -> None:
+    path = tmp_path / "i.jsonl"
+    path.write_text(
+        "".join(
+            f'{{"sample_id":"{n}","key":"k","shard":"{n // 5}.tar","num_frames":90}}\n'
+            for n in range(30)
+        )
+    )
+    index = read_index(path)
+    settings = PlanSettings(seed=1, frames=33, start="random", shuffle_buffer=4)
+    cut = Cut(dp_world=2, num_nodes=1, micro_batch_size=2, grad_accum=2, num_workers=2)
+    whole = PublishedWalk(index, settings, cut)
+
+    def at(walk: PublishedWalk, k: int) -> tuple[Occurrence, int]:
+        place = walk.occurrence(k)
+        return place, walk.start_frame(k, index.rows[place.row_ordinal], 33)
+
+    uninterrupted = [at(whole, k) for k in range(120)]
+    for first in (1, 17, 64, 95):
+        resumed = PublishedWalk(index, settings, cut)
+        assert [at(resumed, k) for k in range(first, 120)] == uninterrupted[first:]

@@ -1,0 +1,137 @@
+"""Inspecting an index: one pass by columns against the plain way with the standard library."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from hashlib import blake2s
+from pathlib import Path
+
+from benchmarks.ratio import Ratio, measure
+
+_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*\Z")
+_MEMBERS = ("video_member", "camera_member", "intrinsics_member", "manifest_member")
+_CALLS = {
+    "ours": "from solarwm.data.digest import inspect_index as f; r = f(Path(sys.argv[1]));"
+    "found = (r.ordered_sample_id_digest, r.ordered_row_digest, r.decompressed_digest)",
+    "plain": "from benchmarks.data_index import plain_digests as f; found = f(Path(sys.argv[1]))",
+}
+_PROCESS = (
+    "import json, resource, sys, time; from pathlib import Path; t = time.process_time(); {call};"
+    "print(json.dumps([found, time.process_time() - t, "
+    "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))"
+)
+
+
+def rows(*, rounds: int, quick: bool = False) -> list[Ratio]:
+    """CPU time of the pass, a fresh process a call; digests compared, peak memory printed."""
+    count = 30_000 if quick else 150_000
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "index.jsonl.gz"
+        _write(path, count)
+        peaks: dict[str, int] = {}
+        seconds = {"ours": 0.0, "plain": 0.0}
+        digests: set[tuple[str, ...]] = set()
+
+        def call(side: str) -> Callable[[], None]:
+            def run() -> None:
+                code = _PROCESS.format(call=_CALLS[side])
+                done = subprocess.run(
+                    [sys.executable, "-c", code, str(path)],
+                    capture_output=True,
+                    check=True,
+                    timeout=300,
+                )
+                found, cpu_s, peak = json.loads(done.stdout)
+                digests.add(tuple(found))
+                if len(digests) > 1:
+                    raise RuntimeError("the two ways give other digests")
+                seconds[side] = cpu_s
+                peaks[side] = peak
+
+            return run
+
+        calls = {side: call(side) for side in _CALLS}
+        clock_s = [0.0]
+
+        def timed(side: str) -> Callable[[], None]:
+            def run() -> None:
+                calls[side]()
+                clock_s[0] += seconds[side]
+
+            return run
+
+        found = measure(
+            f"`data inspect`, {count:,} rows, three digests",
+            timed("ours"),
+            timed("plain"),
+            anchor_name="gzip + json, rows kept, three passes",
+            target=0.40,
+            rounds=min(rounds, 7),
+            clock=lambda: clock_s[0],
+        )
+        print(f"peak memory: ours {peaks['ours'] >> 10} MiB, plain {peaks['plain'] >> 10} MiB")
+    return [found]
+
+
+def plain_digests(path: Path) -> tuple[str, str, str]:
+    """The published digests (ids, rows, file) with the standard library, all rows kept."""
+    kept: list[dict[str, object]] = []
+    seen: set[str] = set()
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        for line in stream:
+            row = dict(json.loads(line))
+            if not all(isinstance(row[name], str) and row[name] for name in ("sample_id", "key")):
+                raise ValueError("a row has no name")
+            if not all(_KEY.match(row[name]) for name in ("shard", *_MEMBERS)):
+                raise ValueError("a key is wrong")
+            repeats = row.get("epoch_repeats", 1)
+            if type(repeats) is not int or repeats < 1 or row["sample_id"] in seen:
+                raise ValueError("a row is wrong")
+            seen.add(row["sample_id"])
+            kept.append(row)
+    ids, texts, whole = blake2s(), blake2s(), blake2s()
+    for row in kept:
+        ids.update(f"{row['sample_id']}\n".encode())
+        text = json.dumps(
+            row, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        )
+        texts.update(f"{text}\n".encode())
+    with gzip.open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            whole.update(block)
+    return ids.hexdigest(), texts.hexdigest(), whole.hexdigest()
+
+
+def _write(path: Path, count: int) -> None:
+    draw = random.Random(0)
+    words = ["a", "quiet", "street", "in", "the", "rain", "with", "slow", "people", "and", "trees"]
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=6) as stream:
+        for number in range(count):
+            key = f"demo__clip-{number:07d}"
+            row = {
+                "sample_id": f"demo/clip-{number:07d}",
+                "key": key,
+                "shard": f"raw-wds/demo/shards/kept-high-{number // 64:06d}.tar",
+                "shard_size": 104_857_600 + number // 64,
+                "epoch_repeats": 1 + (number % 7 == 0),
+                "dataset": "demo",
+                "kept_tier": "high",
+                "recipe_role": "train",
+                "num_frames": 960,
+                "fps": 16.0,
+                "width": 1280,
+                "height": 720,
+                "caption": " ".join(draw.choices(words, k=12)),
+                "video_member": f"{key}.video.mp4",
+                "camera_member": f"{key}.camera.npz",
+                "intrinsics_member": f"{key}.intrinsics.npy",
+                "manifest_member": f"{key}.manifest.json",
+            }
+            stream.write(json.dumps(row, separators=(",", ":")) + "\n")
