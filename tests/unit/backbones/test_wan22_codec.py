@@ -146,6 +146,24 @@ def test_a_clip_decoded_piece_by_piece_equals_the_clip_decoded_at_once(codec):
     assert torch.equal(pixels, whole)
 
 
+@pytest.mark.parametrize("tile", [1, 3, 7, 60])
+def test_tiles_of_any_size_give_the_frames_of_the_library(codec, tile):
+    generator = torch.Generator().manual_seed(tile)
+    channels = codec.geometry.channels
+    latents = torch.randn(61, channels, 1, 2, generator=generator)
+    decoder = codec.decoder()
+    frames = torch.cat([decoder.push(latents[at : at + tile]) for at in range(0, 61, tile)])
+    vae = codec._open()
+    library = vae.decode(
+        (latents * codec._scale[0].transpose(0, 1) + codec._shift[0].transpose(0, 1)).transpose(
+            0, 1
+        )[None]
+    ).sample[0]
+    pixels = ((library.clamp(-1, 1) + 1) * 127.5).permute(1, 2, 3, 0)
+    assert len(frames) == 241
+    assert float((frames.float() - pixels).abs().max()) <= 0.5 + 127.5 * 1e-5
+
+
 def test_what_a_decoder_keeps_does_not_grow(codec):
     latents = codec.encode_video(clip(17))
     decoder = codec.decoder()
