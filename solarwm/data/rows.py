@@ -23,8 +23,32 @@ MEMBER_FIELDS = (
     "h3_provenance_member",
 )
 IDENTITY_FIELDS = ("shard_generation", "shard_size", "shard_md5_b64", "shard_digest")
-TEXT_FIELDS = ("caption", "dataset", "source_sample_id", "source_dataset", "kept_tier", "split")
-COUNT_FIELDS = ("num_frames", "start_frame", "width", "height")
+TEXT_FIELDS = (
+    "caption",
+    "dataset",
+    "source_sample_id",
+    "source_dataset",
+    "kept_tier",
+    "split",
+    "role",
+    "recipe_role",
+    "window_hash_namespace",
+)
+COUNT_FIELDS = (
+    "num_frames",
+    "start_frame",
+    "width",
+    "height",
+    "window_index",
+    "window_count",
+)
+DIGEST_FIELDS = (
+    "shard_digest",
+    "encoder_contract_digest",
+    "tensor_digest",
+    "manifest_digest",
+    "provenance_digest",
+)
 _INT_TEXT = re.compile(r"[0-9]+\Z")
 _HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -225,12 +249,12 @@ def _indices(row: Mapping[str, Any], name: str, value: Any) -> FieldFault | None
 RULES: dict[str, Callable[[Mapping[str, Any], str, Any], FieldFault | None]] = {
     "epoch_repeats": _repeats,
     "shard_size": _size,
-    "shard_digest": _digest,
     "shard_md5_b64": _md5,
     "shard_generation": _generation,
     "fps": _fps,
     "manifest": _manifest,
     "source_frame_indices": _indices,
+    **dict.fromkeys(DIGEST_FIELDS, _digest),
     **dict.fromkeys(MEMBER_FIELDS, _member),
     **dict.fromkeys(COUNT_FIELDS, _whole),
     **dict.fromkeys(TEXT_FIELDS, _text),

@@ -184,6 +184,15 @@ def test_a_fault_names_row_line_byte_and_field(write) -> None:
         ({"source_frame_indices": [3, 4], "start_frame": 2}, "source_frame_indices"),
         ({"source_frame_indices": []}, "source_frame_indices"),
         ({"video_member": 4}, "video_member"),
+        ({"role": 1}, "role"),
+        ({"recipe_role": ["train"]}, "recipe_role"),
+        ({"window_index": -1}, "window_index"),
+        ({"window_count": "6"}, "window_count"),
+        ({"window_hash_namespace": 153}, "window_hash_namespace"),
+        ({"encoder_contract_digest": "A" * 64}, "encoder_contract_digest"),
+        ({"tensor_digest": "a" * 63}, "tensor_digest"),
+        ({"manifest_digest": 5}, "manifest_digest"),
+        ({"provenance_digest": "g" * 64}, "provenance_digest"),
     ],
 )
 def test_a_wrong_type_or_value_is_refused(write, change, field) -> None:
