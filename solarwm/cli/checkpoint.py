@@ -40,7 +40,9 @@ def _group() -> None:
     """List, inspect, verify, thin out and export checkpoints."""
 
 
-group.command("prune", epilog="Example: solarwm checkpoint prune outputs/my-run --keep-last 3")(prune)
+group.command("prune", epilog="Example: solarwm checkpoint prune outputs/my-run --keep-last 3")(
+    prune
+)
 
 
 @group.command("list", epilog="Example: solarwm checkpoint list outputs/my-run")

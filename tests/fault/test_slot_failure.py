@@ -51,7 +51,9 @@ def _run(store: GenerationStore, *, broken: bool) -> list[int]:
             with store.slot(PLAN.name, case, weights_id="w") as draft:
                 (draft.folder / "camera.npy").write_bytes(bytes(8))
                 if broken and case.slot == FAILING:
-                    raise SolarError("video.undecodable", "the decoder gave up", where=case.sample_id)
+                    raise SolarError(
+                        "video.undecodable", "the decoder gave up", where=case.sample_id
+                    )
                 (draft.folder / "video.mp4").write_bytes(b"%d" % case.slot)
 
         def told(fault: BaseException, case: Case = case) -> None:
