@@ -60,8 +60,8 @@ def test_auto_takes_the_cpu_where_there_is_no_device_left(none, monkeypatch):
 
 # A backend can be named once in a process, and for good: so this runs in one of its own.
 NPU = """
-import subprocess
 import sys
+from types import SimpleNamespace
 import torch
 from solarwm.distributed.devices import BACKENDS, pick_device
 from solarwm.errors.types import SolarError
