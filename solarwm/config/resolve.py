@@ -171,8 +171,13 @@ def _bound(
 
 
 def _keep(document: Document, found: Sequence[Finding]) -> None:
-    """Keep findings, but one about the size of a clip, and none where a value has a wrong type."""
+    """Keep findings, but one about the size of a clip, none where a value has a wrong type, and none
+    that rests on a number already refused."""
     told = {fault.context.get("path") for fault in document.faults}
+    ranks = {"distributed.world_size", "distributed.sequence_parallel_size"}
+    batch = ranks | {f"train.{key}" for key in ("micro_batch_size", "grad_accum")}
+    resting = {"config.topology": ranks, "config.batch": batch}
+    found = [item for item in found if not told & resting.get(item.code, set())]
     seen: set[tuple[str, str]] = set()
     for finding in found:
         key = (finding.code, finding.dotted)

@@ -85,6 +85,9 @@ def read_launcher(environ: Mapping[str, str], *, process_id: int) -> Launcher:
         )
     if world_size > 1 and any(not environ.get(name) for name in RENDEZVOUS):
         raise _incomplete(environ, REQUIRED + RENDEZVOUS)
+    port = environ.get("MASTER_PORT", "")
+    if world_size > 1 and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise _malformed(environ, f"MASTER_PORT={port} is not a port (1..65535)")
     parts = [environ.get(name, "") for name in RENDEZVOUS]
     parts += [environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT")]
     return Launcher(

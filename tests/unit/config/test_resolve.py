@@ -384,3 +384,18 @@ def test_saves_and_validations_are_counted_for_every_family(
     assert topology.checkpoints_expected == saves
     assert topology.validations_expected == validations
     assert topology.validation_waves_expected == waves
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "distributed.world_size",
+        "distributed.sequence_parallel_size",
+        "train.micro_batch_size",
+        "train.grad_accum",
+    ],
+)
+@pytest.mark.parametrize("value", ["0", "-2", "abc", "1e30", "1.5"])
+def test_the_batch_equation_is_not_told_beside_a_number_it_cannot_use(key: str, value: str) -> None:
+    (fault,) = faults(BASE, f"{key}={value}")
+    assert fault.context["path"] == key

@@ -79,6 +79,10 @@ def test_one_variable_alone_is_never_completed_with_defaults(name: str) -> None:
         {"LOCAL_RANK": "8"},
         {"WORLD_SIZE": "12"},
         {"WORLD_SIZE": "0"},
+        {"MASTER_PORT": "abc"},
+        {"MASTER_PORT": "99999"},
+        {"MASTER_PORT": "0"},
+        {"MASTER_PORT": "-1"},
     ],
 )
 def test_contradictions_are_refused_with_the_values_seen(changes: dict[str, str]) -> None:
