@@ -14,7 +14,7 @@ PROFILE ?= quick
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS ?= 2
 
-.PHONY: help setup quickstart test check bench docs clean
+.PHONY: help setup quickstart test browser check bench docs clean
 
 help:
 	@echo "make quickstart   render a small world, train on it, resume, generate, and open the report"
@@ -29,7 +29,7 @@ $(READY): pyproject.toml environments/$(ENVIRONMENT).txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "solarwm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 5; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c environments/$(ENVIRONMENT).txt -e '.[run,fast,tensorboard,bench,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c environments/$(ENVIRONMENT).txt -e '.[run,fast,tensorboard,play,bench,dev]'
 	@touch $@
 
 quickstart: $(READY)
@@ -41,7 +41,11 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-test: check
+# Tests of pages open them in a headless browser, and skip, saying so, where there is none.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || echo "no Chromium: install the package 'chromium' to run the tests of pages"
+
+test: check browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak and not gpu and not bench"
 
 bench: $(READY)
