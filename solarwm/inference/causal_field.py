@@ -48,7 +48,7 @@ class CausalField:
             self._module,
             latents_BfCHW,
             sigma_Bf,
-            self._part(latents_BfCHW, start),
+            self.part(latents_BfCHW, start),
             layout="cached",
             endpoint_BF=endpoint_Bf,
             cache=self._cache,
@@ -60,7 +60,7 @@ class CausalField:
         self._backbone.commit(
             self._module,
             clean_BfCHW,
-            self._part(clean_BfCHW, start),
+            self.part(clean_BfCHW, start),
             self._cache,
             sigma_BF=level_Bf if sigma else None,
         )
@@ -86,7 +86,8 @@ class CausalField:
             context=self._backbone.clean_context(clean_BFCHW, shared=False),
         )
 
-    def _part(self, latents_BfCHW: Tensor, start: int) -> Any:
+    def part(self, latents_BfCHW: Tensor, start: int) -> Any:
+        """The conditions of these frames, the first of which is frame `start` of the rollout."""
         return self._backbone.frames(self._conditions, start, start + latents_BfCHW.shape[1])
 
     def _endpoint(self, sigma_BF: Tensor) -> Tensor | None:

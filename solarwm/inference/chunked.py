@@ -47,27 +47,50 @@ def generate_chunks(
         if recall_history:
             field.recall(latents, start, sigma=context_sigma)
 
-        def velocity(
-            x: Tensor, sigma_Bf: Tensor, endpoint_Bf: Tensor | None = None, start: int = start
-        ) -> Tensor:
-            if endpoint_Bf is None:
-                return field.chunk(x, sigma_Bf, start)
-            return field.jump(x, sigma_Bf, endpoint_Bf, start)
-
-        chunk_noise = noise_BFCHW[:, start:stop]
-
-        def fresh(number: int, like: Tensor = chunk_noise) -> Tensor:
-            return torch.randn(like.shape, generator=generator).to(like)
-
-        latents[:, start:stop] = solver.sample(
-            velocity,
-            chunk_noise,
+        latents[:, start:stop] = sample_chunk(
+            field,
+            noise_BFCHW[:, start:stop],
+            start,
+            solver=solver,
             num_steps=num_steps,
             shift=shift,
             anchor_BCHW=anchor_BCHW if start == 0 else None,
-            fresh_noise=fresh,
+            generator=generator,
         )
         if stop < frames and not recall_history:
             field.commit(latents[:, start:stop], start, sigma=context_sigma)
         on_chunk(start, latents[:, start:stop])
     return latents
+
+
+def sample_chunk(
+    field: CausalField,
+    noise_BfCHW: Tensor,
+    start: int,
+    *,
+    solver: Solver,
+    num_steps: int,
+    shift: float,
+    anchor_BCHW: Tensor | None,
+    generator: torch.Generator,
+) -> Tensor:
+    """The chunk that begins at latent frame `start`, given what the field was committed; like its
+    start noise. `generator` as in `generate_chunks`."""
+
+    def velocity(x: Tensor, sigma_Bf: Tensor, endpoint_Bf: Tensor | None = None) -> Tensor:
+        if endpoint_Bf is None:
+            return field.chunk(x, sigma_Bf, start)
+        return field.jump(x, sigma_Bf, endpoint_Bf, start)
+
+    def fresh(number: int) -> Tensor:
+        del number
+        return torch.randn(noise_BfCHW.shape, generator=generator).to(noise_BfCHW)
+
+    return solver.sample(
+        velocity,
+        noise_BfCHW,
+        num_steps=num_steps,
+        shift=shift,
+        anchor_BCHW=anchor_BCHW,
+        fresh_noise=fresh,
+    )
