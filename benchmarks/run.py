@@ -20,6 +20,7 @@ from benchmarks import (
     rollout,
     sequence_parallel,
     step,
+    walk,
 )
 from benchmarks.ratio import record, table
 
@@ -36,6 +37,7 @@ def main() -> None:
             "forcing",
             "objectives",
             "rollout",
+            "walk",
             "sequence-parallel",
             "checkpoint",
             "data-reads",
@@ -56,6 +58,8 @@ def main() -> None:
         rows += objectives.rows(rounds=rounds)
     if options.only in (None, "rollout"):
         rows += rollout.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "walk"):
+        rows += walk.rows(rounds=rounds)
     if options.only in (None, "sequence-parallel"):
         rows += sequence_parallel.rows(rounds=rounds)
     if options.only in (None, "checkpoint"):

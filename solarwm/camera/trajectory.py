@@ -68,23 +68,48 @@ def trajectory_track(
 
     A step is spread evenly over its frames. Pitch stops at `MOST_PITCH_DEG`.
     """
-    turn = np.radians(step_turn_deg) / frames_per_step
-    move = step_move / frames_per_step
-    yaw = pitch = 0.0
-    place = np.zeros(3)
-    poses = [_pose(place, yaw, pitch)]
-    for item in held:
-        side, ahead = np.sum([MOVES.get(key, (0.0, 0.0)) for key in item.keys], axis=0)
-        right, up = np.sum([TURNS.get(key, (0.0, 0.0)) for key in item.keys], axis=0)
-        for _ in range(item.steps * frames_per_step):
-            yaw += right * turn
-            limit = np.radians(MOST_PITCH_DEG)
-            pitch = float(np.clip(pitch + up * turn, -limit, limit))
+    walker = Walker(frames_per_step, step_move=step_move, step_turn_deg=step_turn_deg)
+    poses = [walker.pose[None]]
+    poses += [walker.walk(item.keys) for item in held for _ in range(item.steps)]
+    return np.concatenate(poses)
+
+
+class Walker:
+    """A camera that walks by held keys, step after step, from the identity on."""
+
+    def __init__(
+        self,
+        frames_per_step: int,
+        *,
+        step_move: float = STEP_MOVE,
+        step_turn_deg: float = STEP_TURN_DEG,
+    ) -> None:
+        self._frames = frames_per_step
+        self._turn = np.radians(step_turn_deg) / frames_per_step
+        self._move = step_move / frames_per_step
+        self._yaw = self._pitch = 0.0
+        self._place = np.zeros(3)
+
+    @property
+    def pose(self) -> NDArray[np.float64]:
+        """Where it is, camera-to-world [4,4]."""
+        return _pose(self._place, self._yaw, self._pitch)
+
+    def walk(self, keys: str) -> NDArray[np.float64]:
+        """The poses [N,4,4] of one step with these keys held; none held stands still."""
+        side, ahead = np.sum([(0.0, 0.0), *(MOVES[key] for key in keys if key in MOVES)], axis=0)
+        right, up = np.sum([(0.0, 0.0), *(TURNS[key] for key in keys if key in TURNS)], axis=0)
+        limit = np.radians(MOST_PITCH_DEG)
+        poses = []
+        for _ in range(self._frames):
+            self._yaw += right * self._turn
+            self._pitch = float(np.clip(self._pitch + up * self._turn, -limit, limit))
+            yaw = self._yaw
             across = side * np.array([np.cos(yaw), 0.0, -np.sin(yaw)])
             along = ahead * np.array([np.sin(yaw), 0.0, np.cos(yaw)])
-            place = place + move * (across + along)
-            poses.append(_pose(place, yaw, pitch))
-    return np.stack(poses)
+            self._place = self._place + self._move * (across + along)
+            poses.append(self.pose)
+        return np.stack(poses)
 
 
 def _pose(place: NDArray[np.float64], yaw: float, pitch: float) -> NDArray[np.float64]:

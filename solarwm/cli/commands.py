@@ -46,6 +46,12 @@ COMMANDS: dict[str, Entry] = {
         "Generate videos with a checkpoint.",
         "solarwm infer --config configs/examples/quickstart/infer.yaml --first-row",
     ),
+    "play": Entry(
+        "solarwm.cli.play",
+        "play",
+        "Walk through a world in the browser.",
+        "solarwm play --config configs/examples/quickstart/infer-stage2.yaml --image first.png",
+    ),
     "compare": Entry(
         "solarwm.cli.compare",
         "compare",

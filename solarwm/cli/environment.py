@@ -32,6 +32,9 @@ OPTIONAL = (
     ("tensorboard", "tensorboard", "TensorBoard tracker", "tensorboard"),
     ("wandb", "wandb", "Weights & Biases tracker", "wandb"),
     ("trackio", "trackio", "Trackio tracker", "trackio"),
+    ("starlette", "starlette", "solarwm play", "play"),
+    ("uvicorn", "uvicorn", "solarwm play", "play"),
+    ("websockets", "websockets", "solarwm play", "play"),
     ("torch-npu", "torch_npu", "Ascend devices", "npu"),
     ("flash-attn", "flash_attn", "variable-length attention", ""),
 )

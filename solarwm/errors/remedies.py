@@ -124,6 +124,8 @@ _BY_CODE: dict[str, str] = {
     "launcher.mismatch": "torchrun --standalone --nproc-per-node=N with the N of "
     "distributed.world_size, or set that key",
     "objective.no-shift": "set model.timestep_shift",
+    "play.address": "--port 0 takes any free port",
+    "play.not-causal": "give the config of a Stage1 or Stage2 model, such as quickstart/infer-stage2.yaml",
     "resource.memory": "fewer samples or frames at once: train.micro_batch_size, "
     "data.pixel_frames; more ranks per sample",
     "route.unsupported": "solarwm config routes --explain shows what runs and why the rest does not",

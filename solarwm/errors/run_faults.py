@@ -161,6 +161,18 @@ RUNS: dict[str, Entry] = {
         "checkpoint.path names a training run, one of its checkpoints, a released directory or a weight file, "
         "and the asked weights (live or ema) must be in it.",
     ),
+    "play.address": Entry(
+        5,
+        "Nothing can be served there",
+        "solarwm play listens on --host and --port. The port is taken, not permitted, or the address is not one "
+        "of this machine.",
+    ),
+    "play.not-causal": Entry(
+        2,
+        "The model cannot be walked through",
+        "solarwm play makes a world chunk by chunk without an end. It needs a Stage1 or Stage2 model with an "
+        "autoregressive pass and a bounded window of history; bidirectional models make all frames at once.",
+    ),
     "preencode.incomplete": Entry(
         4,
         "Some clips could not be encoded",

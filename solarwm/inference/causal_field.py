@@ -68,11 +68,16 @@ class CausalField:
     def recall(self, clean_BFCHW: Tensor, start: int, *, sigma: float = 0.0) -> None:
         """Forget everything and encode anew what the chunk from `start` on sees of the finished
         frames `clean`. No gradient."""
-        self._cache.clear()
         prior = self._backbone.window.prior_chunks
         first = 0 if prior is None else max(0, start - prior * self._backbone.window.chunk_frames)
-        if start > first:
-            self.commit(clean_BFCHW[:, first:start], first, sigma=sigma)
+        self.anew(clean_BFCHW[:, first:start], start, sigma=sigma)
+
+    def anew(self, window_BFCHW: Tensor, start: int, *, sigma: float = 0.0) -> None:
+        """Forget everything and make the finished frames `window`, those just before frame `start`,
+        the history. No gradient."""
+        self._cache.clear()
+        if window_BFCHW.shape[1]:
+            self.commit(window_BFCHW, start - window_BFCHW.shape[1], sigma=sigma)
 
     def replay(self, latents_BFCHW: Tensor, sigma_BF: Tensor, clean_BFCHW: Tensor) -> Tensor:
         """Velocity of all chunks at once; gradients reach the weights through both halves."""

@@ -23,6 +23,7 @@ def opened_page(*, width: int = 1200, height: int = 900) -> Iterator[Page]:
             executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         try:
-            yield browser.new_page(viewport={"width": width, "height": height})
+            context = browser.new_context(viewport={"width": width, "height": height})
+            yield context.new_page()
         finally:
             browser.close()
