@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
@@ -55,6 +55,17 @@ def infer(
     from solarwm.inference.run import infer as run_inference
 
     return run_inference(resolved, resume=resume, first_row=first_row, own=own)
+
+
+def validation_plan(resolved: ResolvedRun) -> dict[str, Any]:
+    """The plan a run of this config freezes at its first validation, with `state`: `not frozen` or
+    `frozen` in its output directory. Writes nothing.
+
+    Raises `validation.plan-differs` (exit 3) where the directory has frozen another one.
+    """
+    from solarwm.inference.frozen_plan import planned
+
+    return planned(resolved, working_directory=Path.cwd())
 
 
 def preencode(resolved: ResolvedRun) -> int:

@@ -58,6 +58,13 @@ COMMANDS: dict[str, Entry] = {
         "Compare two generations of the same cases.",
         "solarwm compare outputs/infer-a outputs/infer-b --out outputs/comparison",
     ),
+    "validation": Entry(
+        "solarwm.cli.validation",
+        "group",
+        "Which clips a run validates on.",
+        "solarwm validation plan --config configs/examples/quickstart/infer.yaml "
+        "--set data.index_root=$PWD/outputs/world --set data.transport.root=$PWD/outputs/world",
+    ),
     "preencode": Entry(
         "solarwm.cli.preencode",
         "preencode",

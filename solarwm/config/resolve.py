@@ -130,13 +130,16 @@ def resolve(
     )
 
 
-def require_no_placeholders(resolved: ResolvedRun, *, unread: str | None = None) -> None:
+def require_no_placeholders(
+    resolved: ResolvedRun, *, unread: str | None = None, only: str | None = None
+) -> None:
     """Refuse (exit 2) a run that would read a path nobody filled in; the section `unread` is not
-    read."""
+    read, and where `only` is given nothing but that section is."""
     open_ = [
         (name, place)
         for name, place in zip(resolved.placeholders, resolved.placeholder_places, strict=True)
-        if unread is None or not name.startswith(f"{unread}.")
+        if (unread is None or not name.startswith(f"{unread}."))
+        and (only is None or name.startswith(f"{only}."))
     ]
     if not open_:
         return

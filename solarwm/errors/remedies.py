@@ -151,6 +151,8 @@ _BY_CODE: dict[str, str] = {
     "train.later-checkpoints": "--resume latest, or give the branch another runtime.output_dir",
     "train.non-finite": "look at the named samples; lower train.optimizer.lr; resume from the last checkpoint",
     "train.resume-mismatch": "solarwm config diff RUN_DIRECTORY FILE shows what differs",
+    "validation.plan-damaged": "copy validation/frozen-plan.json again from a backup of the run",
+    "validation.plan-differs": "validate with the settings the run began with, or --set runtime.output_dir=NEW_DIR",
     "video.too-few-frames": "write the true frame count into the row, or take it out",
     "weights.codec-unavailable": "pip install 'solarwm[run]', and check the files of model.assets",
     "weights.duplicate": "remove one of the two files",

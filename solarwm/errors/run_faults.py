@@ -271,4 +271,17 @@ RUNS: dict[str, Entry] = {
         "The config, topology or data of the checkpoint contradict this run in a field that a resume must"
         " not change.",
     ),
+    "validation.plan-damaged": Entry(
+        3,
+        "The frozen validation plan is damaged",
+        "validation/frozen-plan.json of a run directory carries a digest of its own content; this file is not "
+        "what the run wrote.",
+    ),
+    "validation.plan-differs": Entry(
+        3,
+        "The run would validate something else than before",
+        "At its first validation a run freezes which clips it validates, how they are cut and how every pass samples, "
+        "in validation/frozen-plan.json, so that figures of different steps can be compared. Paths, transport and "
+        "the number of ranks may change; index, geometry, seeds, counts and passes may not.",
+    ),
 }

@@ -15,6 +15,8 @@ from solarwm.data.index import read_index
 from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.group import RankGroup
 from solarwm.distributed.sharding import compute_dtype
+from solarwm.errors.types import SolarError
+from solarwm.inference import frozen_plan
 from solarwm.inference import plan as plans
 from solarwm.inference.cases import Case, owned
 from solarwm.inference.clips import HeldOutClips
@@ -39,7 +41,11 @@ REPORT_SCHEMA = "solarwm.wan22-training-validation.v1"
 
 class TrainingValidation:
     """The held-out cases of a run, generated at the steps the config names. One output folder a
-    step: `validation/step_NNNNNN`."""
+    step: `validation/step_NNNNNN`.
+
+    What is validated is frozen at the first validation of a run directory; a run that would validate
+    something else there is refused (`validation.plan-differs`, exit 3) before its first step.
+    """
 
     def __init__(
         self,
@@ -77,6 +83,8 @@ class TrainingValidation:
             selection_seed=config.validation.selection_seed,
             base_noise_seed=config.validation.noise_seed,
         )
+        self._frozen = frozen_plan.validation_plan(resolved, self._cases, self._passes)
+        frozen_plan.frozen(root, self._frozen)
         self._encoded: dict[int, EncodedCase] | None = None
         self._unreadable: list[tuple[Case, BaseException]] = []
 
@@ -104,7 +112,9 @@ class TrainingValidation:
         store = GenerationStore(
             self._root / "validation" / f"step_{step:06d}", family=self._resolved.route.family
         )
+        self._require_one_plan()
         if group.world_rank == 0:
+            frozen_plan.freeze(self._root, self._frozen)
             store.begin(self._plan(step, started), resume=store.root.exists())
         group.collectives.barrier(label=f"validation {step} begun")
         own = owned(self._cases, group.place.dp_rank, group.place.dp_world)
@@ -146,15 +156,38 @@ class TrainingValidation:
         group.collectives.barrier(label=f"validation {step} committed")
         return report
 
+    def _require_one_plan(self) -> None:
+        keys = self._group.collectives.gather_objects(
+            self._frozen.body["payload_digest"], label="validation plan"
+        )
+        odd = [rank for rank, key in enumerate(keys) if key != keys[0]]
+        if odd:
+            raise SolarError(
+                "validation.plan-differs",
+                f"rank {odd[0]} would validate other clips than rank 0",
+                where=str(plans.test_index_path(self._resolved)),
+                why=f"plan {keys[odd[0]][:16]} on rank {odd[0]}, {keys[0][:16]} on rank 0",
+                fixes=["give every node the same test index and shards"],
+            )
+
     def _report(
         self, store: GenerationStore, step: int, started: Sequence[PassPlan]
     ) -> dict[str, Any]:
         lacking = missing_slots(store, started, self._cases)
-        for plan in started:
-            if not any(plan in missing for missing in lacking.values()):
-                store.commit_pass(
-                    plan.name, self._cases, weights_id=_weights_id(step, plan.weights)
-                )
+        entries = [
+            store.commit_pass(plan.name, self._cases, weights_id=_weights_id(step, plan.weights))
+            for plan in started
+            if not any(plan in missing for missing in lacking.values())
+        ]
+        validation = self._resolved.config.validation
+        if started and not lacking:
+            store.commit(
+                entries,
+                test_index=self._resolved.config.data.test_index,
+                selection_seed=validation.selection_seed,
+                noise_seed=validation.noise_seed,
+                cases=len(self._cases),
+            )
         metrics = {
             plan.name: [manifest["metrics"] for manifest in store.manifests(plan.name)]
             for plan in started

@@ -47,6 +47,9 @@ GOOD: dict[str, list[str]] = {
     "run list": ["{runs}"],
     "run resume-check": ["{run}"],
     "run status": ["{run}"],
+    "validation plan": ["--config", "configs/examples/quickstart/infer.yaml", "--set",
+                        "data.index_root={world}", "--set", "data.transport.root={world}", "--set",
+                        "data.pixel_frames=33", "--set", "validation.sample_count=1"],
 }  # fmt: skip
 # Commands whose good ending is seen elsewhere in this file, or elsewhere in the suite.
 ELSEWHERE = {
@@ -86,6 +89,7 @@ BAD = {
     "run resume-check": ["{new}/none"],
     "run status": ["{new}/none"],
     "train": ["--config", "{new}/none.yaml"],
+    "validation plan": ["--config", "{new}/none.yaml"],
 }  # fmt: skip
 
 

@@ -249,6 +249,40 @@ def test_a_trained_stage_generates_clips_longer_than_it_was_trained_on(
         assert json.loads(schedule.read_text())["latent_frames"] == 15
 
 
+def test_a_pass_on_an_average_that_does_not_exist_yet_is_recorded_as_not_started(
+    stages, tmp_path
+) -> None:
+    passes = [
+        {
+            "name": weights,
+            "weights": weights,
+            "mode": "autoregressive",
+            "solver": "self_forcing",
+            "num_inference_steps": 4,
+            "rollout_latent_frames": 9,
+        }
+        for weights in ("live", "ema")
+    ]
+    ended = stages.train(
+        "stage2",
+        tmp_path / "run",
+        f"validation.passes={json.dumps(passes)}",
+        "validation.sample_count=1",
+        "runtime.validate_every=1",
+        "train.max_steps=1",
+        "train.ema.start_step=2",
+    )
+    assert ended.codes == [0], ended.texts
+    report = ended.events(kind="validation")[0]["report"]
+    assert report["passes_not_started"] == ["ema"]
+    step = tmp_path / "run" / "validation" / "step_000001"
+    plan = json.loads((step / "plan.json").read_bytes())
+    assert plan["passes_not_started"] == ["ema"]
+    assert [entry["name"] for entry in plan["passes"]] == ["live"]
+    assert sorted(path.name for path in step.glob("*/COMPLETE.json")) == ["COMPLETE.json"]
+    assert not (step / "ema").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
