@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from solarwm.data.cameras import (
 from solarwm.data.framing import WAN, Framing
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
-from solarwm.data.video import DEFAULT_TIMEOUT_S, decode_frames
+from solarwm.data.video import DEFAULT_TIMEOUT_S, decode_frames, iterate_frames
 from solarwm.data.windows import frame_offsets
 from solarwm.errors.types import SolarError
 
@@ -94,6 +94,40 @@ def read_clip(
         source_num_frames=num_frames_of(row, manifest),
         pixels_NYX3=framing.frame(stored, height, width),
     )
+
+
+def read_opening(
+    reader: ShardReader,
+    row: Row,
+    *,
+    start_frame: int,
+    height: int,
+    width: int,
+    framing: Framing = WAN,
+    **window: Any,
+) -> tuple[RawClip, Iterator[NDArray[Any]]]:
+    """A clip with its first frame only, and an iterator over all its frames [Y,X,3], decoded as they are
+    asked for; settings and faults as `read_clip`."""
+    from dataclasses import fields
+
+    track = read_cameras(
+        reader,
+        row,
+        start_frame=start_frame,
+        height=height,
+        width=width,
+        framing=framing,
+        **window,
+    )
+    data = reader.read(row.shard, _member(row, "video_member"), shard_size=row.shard_size)
+
+    def pictures(indices: Sequence[int]) -> Iterator[NDArray[Any]]:
+        for picture in iterate_frames(data, indices, sample_id=row.sample_id):
+            yield framing.frame(picture[None], height, width)[0]
+
+    shown = {field.name: getattr(track, field.name) for field in fields(Track)}
+    first = next(pictures(track.frame_indices[:1]))
+    return RawClip(**shown, pixels_NYX3=first[None]), pictures(track.frame_indices)
 
 
 def read_cameras(

@@ -60,18 +60,29 @@ def decode_frames(
                 why=f"{count} of {last + 1} frames in {timeout_s:g} s",
             )
     if frames is None or count <= last:
-        raise SolarError(
-            "video.too-few-frames",
-            f"the video of sample {sample_id!r} has too few frames",
-            where=sample_id,
-            why=f"frame {last} is needed, {count} frames could be decoded",
-            fixes=[
-                "correct num_frames in the index row",
-                "set data.pixel_frames to a shorter clip",
-            ],
-            context={"sample_id": sample_id, "needed": last + 1, "found": count},
-        )
+        raise _too_few(sample_id, last, count)
     return frames
+
+
+def iterate_frames(
+    data: bytes, indices: Sequence[int], *, sample_id: str
+) -> Iterator[NDArray[np.uint8]]:
+    """The same frames one by one [Y,X,3], decoded as they are asked for. There is no time limit: the
+    taker sets the pace."""
+    import numpy as np
+
+    wanted = iter(indices)
+    index = next(wanted, None)
+    count = 0
+    for count, frame in enumerate(_decoded(data, sample_id), start=1):
+        if index == count - 1:
+            picture = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+            while index == count - 1:
+                yield picture
+                index = next(wanted, None)
+        if index is None:
+            return
+    raise _too_few(sample_id, index or 0, count)
 
 
 def count_frames(data: bytes, *, sample_id: str) -> int:
@@ -113,6 +124,17 @@ def _decoded(data: bytes, sample_id: str) -> Iterator[Any]:
         raise _fault(
             "video.undecodable", "the video cannot be decoded", sample_id, why=why
         ) from None
+
+
+def _too_few(sample_id: str, last: int, count: int) -> SolarError:
+    return SolarError(
+        "video.too-few-frames",
+        f"the video of sample {sample_id!r} has too few frames",
+        where=sample_id,
+        why=f"frame {last} is needed, {count} frames could be decoded",
+        fixes=["correct num_frames in the index row", "set data.pixel_frames to a shorter clip"],
+        context={"sample_id": sample_id, "needed": last + 1, "found": count},
+    )
 
 
 def _fault(code: str, headline: str, sample_id: str, *, why: str = "") -> SolarError:

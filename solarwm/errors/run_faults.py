@@ -150,6 +150,12 @@ RUNS: dict[str, Entry] = {
         "There is no such solver",
         "A validation or inference pass names its solver; the route says which it can sample with.",
     ),
+    "inference.video": Entry(
+        3,
+        "A video could not be encoded",
+        "The H.264 encoder refused the frames of one clip. The clip is left out with an error record, the others "
+        "go on.",
+    ),
     "inference.weights-mismatch": Entry(
         3,
         "The weights were trained for something else",

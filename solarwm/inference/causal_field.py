@@ -65,12 +65,10 @@ class CausalField:
             sigma_BF=level_Bf if sigma else None,
         )
 
-    def recall(self, clean_BFCHW: Tensor, start: int, *, sigma: float = 0.0) -> None:
-        """Forget everything and encode anew what the chunk from `start` on sees of the finished
-        frames `clean`. No gradient."""
-        prior = self._backbone.window.prior_chunks
-        first = 0 if prior is None else max(0, start - prior * self._backbone.window.chunk_frames)
-        self.anew(clean_BFCHW[:, first:start], start, sigma=sigma)
+    @property
+    def prior_chunks(self) -> int | None:
+        """Finished chunks that a chunk sees; None = all of them."""
+        return self._backbone.window.prior_chunks
 
     def anew(self, window_BFCHW: Tensor, start: int, *, sigma: float = 0.0) -> None:
         """Forget everything and make the finished frames `window`, those just before frame `start`,

@@ -6,6 +6,7 @@ width.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -18,7 +19,10 @@ ChunkCallback = Callable[[int, Tensor], None]
 """(first frame of a finished chunk, the chunk)."""
 
 
-@torch.no_grad()
+NoiseSource = Callable[[int, int], Tensor]
+"""Start noise [B,f,C,H,W] of the latent frames start..stop-1; asked for in order."""
+
+
 def generate_chunks(
     field: CausalField,
     noise_BFCHW: Tensor,
@@ -33,34 +37,74 @@ def generate_chunks(
     recall_history: bool = False,
     on_chunk: ChunkCallback = lambda start, chunk: None,
 ) -> Tensor:
-    """Clean latents like `noise`, fp32.
+    """Clean latents like `noise`, fp32: `roll_chunks` with all of them kept."""
+    latents = noise_BFCHW.new_empty(noise_BFCHW.shape, dtype=torch.float32)
+
+    def keep(start: int, chunk: Tensor) -> None:
+        latents[:, start : start + chunk.shape[1]] = chunk
+        on_chunk(start, latents[:, start : start + chunk.shape[1]])
+
+    roll_chunks(
+        field,
+        lambda start, stop: noise_BFCHW[:, start:stop],
+        keep,
+        frames=noise_BFCHW.shape[1],
+        solver=solver,
+        num_steps=num_steps,
+        shift=shift,
+        chunk_frames=chunk_frames,
+        anchor_BCHW=anchor_BCHW,
+        generator=generator,
+        context_sigma=context_sigma,
+        recall_history=recall_history,
+    )
+    return latents
+
+
+@torch.no_grad()
+def roll_chunks(
+    field: CausalField,
+    noise: NoiseSource,
+    on_chunk: ChunkCallback,
+    *,
+    frames: int,
+    solver: Solver,
+    num_steps: int,
+    shift: float,
+    chunk_frames: int,
+    anchor_BCHW: Tensor | None,
+    generator: torch.Generator,
+    context_sigma: float = 0.0,
+    recall_history: bool = False,
+) -> None:
+    """Samples `frames` latent frames and hands every chunk on, clean and fp32, as it is finished. What
+    is kept does not grow with `frames` where the window does not.
 
     `generator` (on the CPU) draws the fresh noise a few-step student needs, in order of use.
     `recall_history` encodes the window anew before every chunk, as published in Stage1; else
     finished chunks are committed once. Finished chunks enter the history at `context_sigma`.
     Nothing is committed after the last chunk.
     """
-    frames = noise_BFCHW.shape[1]
-    latents = noise_BFCHW.new_empty(noise_BFCHW.shape, dtype=torch.float32)
+    recalled: deque[Tensor] = deque(maxlen=field.prior_chunks)
     for start in range(0, frames, chunk_frames):
         stop = start + chunk_frames
-        if recall_history:
-            field.recall(latents, start, sigma=context_sigma)
-
-        latents[:, start:stop] = sample_chunk(
+        if recalled:
+            field.anew(torch.cat([*recalled], dim=1), start, sigma=context_sigma)
+        chunk = sample_chunk(
             field,
-            noise_BFCHW[:, start:stop],
+            noise(start, stop),
             start,
             solver=solver,
             num_steps=num_steps,
             shift=shift,
             anchor_BCHW=anchor_BCHW if start == 0 else None,
             generator=generator,
-        )
-        if stop < frames and not recall_history:
-            field.commit(latents[:, start:stop], start, sigma=context_sigma)
-        on_chunk(start, latents[:, start:stop])
-    return latents
+        ).float()
+        if recall_history:
+            recalled.append(chunk)
+        elif stop < frames:
+            field.commit(chunk, start, sigma=context_sigma)
+        on_chunk(start, chunk)
 
 
 def sample_chunk(

@@ -5,7 +5,7 @@ Shapes: N pixel frames.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2s
 from typing import Any
 
@@ -21,6 +21,7 @@ from solarwm.data.records import (
     num_frames_of,
     read_cameras,
     read_clip,
+    read_opening,
 )
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
@@ -68,6 +69,14 @@ class HeldOutClips:
         """Pixels and cameras of a case. Raises `shard.*`, `video.*`, `camera.*` (exit 3)."""
         row = self._index.rows[case.row_index]
         return read_clip(
+            self._reader, row, start_frame=case.start_frame, **self._window(case.frames)
+        )
+
+    def opening(self, case: Case) -> tuple[RawClip, Iterator[np.ndarray]]:
+        """Cameras and first picture of a case, and its pictures [Y,X,3] one by one, decoded as they are
+        asked for. Faults as `clip`."""
+        row = self._index.rows[case.row_index]
+        return read_opening(
             self._reader, row, start_frame=case.start_frame, **self._window(case.frames)
         )
 

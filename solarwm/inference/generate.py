@@ -23,7 +23,7 @@ from solarwm.inference import solvers
 from solarwm.inference.cases import Case
 from solarwm.inference.causal_field import CausalField
 from solarwm.inference.chunked import generate_chunks
-from solarwm.inference.plan import AUTOREGRESSIVE, PassPlan
+from solarwm.inference.plan import AUTOREGRESSIVE, LEAST_CHUNKS, PassPlan
 from solarwm.nn.random import keyed_generator
 
 
@@ -65,11 +65,17 @@ def case_track(inputs: CaseInputs, camera: str) -> np.ndarray:
     return variants.VARIANTS[camera](source)
 
 
-def case_batch(inputs: CaseInputs, frames: int, c2w_N44: np.ndarray) -> LatentBatch:
-    """A batch of one of `frames` latents that hold the anchor in frame 0 and zeros elsewhere."""
+def case_batch(
+    inputs: CaseInputs, frames: int, c2w_N44: np.ndarray, *, shared: bool = False
+) -> LatentBatch:
+    """A batch of one of `frames` latents that hold the anchor in frame 0 and zeros elsewhere; with
+    `shared` the anchor in every frame, in the memory of one."""
     channels, height, width = inputs.anchor_CHW.shape
-    latents = torch.zeros(1, frames, channels, height, width)
-    latents[0, 0] = inputs.anchor_CHW
+    if shared:
+        latents = inputs.anchor_CHW.expand(1, frames, channels, height, width)
+    else:
+        latents = torch.zeros(1, frames, channels, height, width)
+        latents[0, 0] = inputs.anchor_CHW
     return latent_batch(inputs, latents, c2w_N44)
 
 
@@ -123,7 +129,7 @@ def generate(
     `autocast` is the dtype the transformer computes in where its parameters are of another.
     """
     track = case_track(inputs, plan.camera)
-    frames, track, asked = _span(track, plan, backbone)
+    frames, track, asked = track_span(track, plan, backbone)
     batch = case_batch(inputs, frames, track).to(device)
     started = time.perf_counter()
     with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
@@ -139,18 +145,20 @@ def generate(
     )
 
 
-def _span(track_N44: np.ndarray, plan: PassPlan, backbone: Backbone) -> tuple[int, np.ndarray, int]:
+def track_span(
+    track_N44: np.ndarray, plan: PassPlan, backbone: Backbone
+) -> tuple[int, np.ndarray, int]:
     """(latent frames, the camera track over them, pixel frames to keep).
 
-    A pass as long as the camera track generates whole chunks that cover it, the last pose held, and
-    keeps exactly its frames.
+    A pass as long as the camera track generates whole chunks that cover it, three at least, the last
+    pose held, and keeps exactly its frames.
     """
     geometry, chunk = backbone.profile.geometry, backbone.spec.chunk_latents
     if plan.latents:
         frames = min(plan.latents, geometry.latents(len(track_N44)) or plan.latents)
         track = track_N44[: geometry.frames(frames)]
         return frames, track, len(track)
-    frames = chunk
+    frames = LEAST_CHUNKS * chunk
     while (geometry.frames(frames) or 0) < len(track_N44):
         frames += chunk
     held = (geometry.frames(frames) or 0) - len(track_N44)
@@ -165,25 +173,33 @@ def _sample(
     clean = batch.latents_BFCHW
     conditions = backbone.conditions(batch)
     noise = start_noise(case, tuple(clean.shape[1:]))[None].to(clean.device)
+    if plan.mode == AUTOREGRESSIVE:
+        field = CausalField(backbone, module, conditions, clean, delta_policy=plan.delta_policy)
+        return generate_chunks(field, noise, **chunk_settings(case, plan, backbone, clean))
     anchor = clean[:, 0] if backbone.spec.first_frame_anchored else None
     solver = solvers.create(plan.solver, numerics=plan.numerics, levels=plan.levels)
     settings = {"num_steps": plan.num_inference_steps, "shift": plan.shift, "anchor_BCHW": anchor}
-    if plan.mode == AUTOREGRESSIVE:
-        return generate_chunks(
-            CausalField(backbone, module, conditions, clean, delta_policy=plan.delta_policy),
-            noise,
-            solver=solver,
-            chunk_frames=backbone.spec.chunk_latents,
-            generator=keyed_generator(case.noise_seed, "renoise", 0, case.slot),
-            context_sigma=plan.context_sigma,
-            recall_history=plan.recall_history,
-            **settings,
-        )
 
     def velocity(latents_BFCHW: torch.Tensor, sigma_BF: torch.Tensor) -> torch.Tensor:
         return backbone.velocity(module, latents_BFCHW, sigma_BF, conditions)
 
     return solver.sample(velocity, noise, **settings)
+
+
+def chunk_settings(
+    case: Case, plan: PassPlan, backbone: Backbone, clean_BFCHW: torch.Tensor
+) -> dict[str, Any]:
+    """How a chunk by chunk pass samples: the settings of `roll_chunks` and `generate_chunks`."""
+    return {
+        "solver": solvers.create(plan.solver, numerics=plan.numerics, levels=plan.levels),
+        "num_steps": plan.num_inference_steps,
+        "shift": plan.shift,
+        "anchor_BCHW": clean_BFCHW[:, 0] if backbone.spec.first_frame_anchored else None,
+        "chunk_frames": backbone.spec.chunk_latents,
+        "generator": keyed_generator(case.noise_seed, "renoise", 0, case.slot),
+        "context_sigma": plan.context_sigma,
+        "recall_history": plan.recall_history,
+    }
 
 
 def provenance(plan: PassPlan, facts: Mapping[str, Any]) -> dict[str, Any]:

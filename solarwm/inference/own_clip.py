@@ -123,6 +123,10 @@ class OwnClip:
             pixels_NYX3=self._pixels_1YX3,
         )
 
+    def opening(self, case: Case) -> tuple[RawClip, None]:
+        """The same: there are no other pictures."""
+        return self.clip(case), None
+
     def next_track(self, case: Case) -> np.ndarray:
         """The case's own track: there is no other case."""
         return self._track_N44

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from solarwm.distributed.sequence import SequenceGroup
 from solarwm.errors.types import SolarError
 from solarwm.inference import quality, video
 from solarwm.inference.cases import Case
-from solarwm.inference.encoding import Clips, EncodedCase, encode_case
+from solarwm.inference.encoding import Clips, EncodedCase, encode_case, encode_opening
 from solarwm.inference.flow_loss import flow_losses
 from solarwm.inference.generate import generate, provenance
 from solarwm.inference.plan import AUTOREGRESSIVE, PassPlan
+from solarwm.inference.streaming import publish_stream
 from solarwm.inference.transaction import GenerationStore, attempt
 from solarwm.storage.digests import blake2s_hex, canonical_json
 
@@ -47,6 +49,8 @@ class Generator:
     """Provenance that holds for the whole run."""
     autocast: torch.dtype | None = None
     """Compute dtype where it is not that of the parameters."""
+    streams: bool = False
+    """Make every pass chunk by chunk as `streaming` does, in memory that does not grow with the clip."""
     sequence: SequenceGroup | None = None
     """Ranks that generate every clip together; the first of them publishes it."""
 
@@ -87,6 +91,9 @@ def encode_cases(
     for case in cases:
 
         def make(case: Case = case) -> None:
+            if generator.streams:
+                encoded[case.slot] = encode_opening(generator.clips, case, generator.codec)
+                return
             encoded[case.slot] = encode_case(
                 generator.clips,
                 case,
@@ -104,7 +111,10 @@ def mean_latent(
     generator: Generator, encoded: Mapping[int, EncodedCase], collectives: Collectives
 ) -> np.ndarray | None:
     """Frames [N,Y,X,3] decoded from the mean over the latents of all cases of all ranks; None when
-    no case could be encoded, or they are not equally long. Collective over all ranks."""
+    no case could be encoded, or they are not equally long, or read as they are made. Collective over all
+    ranks."""
+    if generator.streams:
+        return None
     own = [case.latents_FCHW for case in encoded.values()]
     shapes = {
         shape
@@ -148,12 +158,21 @@ def run_case(
             },
             label=f"case {case.slot}",
         )
+    if generator.streams:
+        for plan in plans:
+            metrics: dict[str, Any] = {}
+            if attempt(
+                partial(publish_stream, generator, encoded, plan, metrics),
+                partial(on_fault, plan),
+            ):
+                on_clip(plan, metrics)
+        return
     clip = generator.clips.clip(encoded.inputs.case)
     truth = clip.pixels_NYX3
     rebuilt = generator.codec.decode_video(encoded.latents_FCHW).cpu().numpy()
     baselines: dict[str, Any] | None = None
     for plan in plans:
-        metrics: dict[str, Any] = {}
+        metrics = {}
 
         def make(plan: PassPlan = plan, metrics: dict[str, Any] = metrics) -> None:
             nonlocal baselines

@@ -3,6 +3,7 @@ torch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,6 +137,12 @@ def pass_plans(resolved: ResolvedRun, *, numerics: str) -> tuple[PassPlan, ...]:
         )
         for item in _passes(resolved)
     )
+
+
+def streams(passes: Sequence[PassPlan], *, own: bool) -> bool:
+    """Whether clips are published as they are made: chunk by chunk passes as long as a camera track, or
+    over a picture of the user's (`own`), which has no truth."""
+    return all(item.mode == AUTOREGRESSIVE and (own or not item.latents) for item in passes)
 
 
 def wanted_weights(resolved: ResolvedRun) -> tuple[str, ...]:

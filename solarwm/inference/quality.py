@@ -27,8 +27,7 @@ def psnr(frames_NYX3: np.ndarray, reference_NYX3: np.ndarray, *, first: int = 1)
         raise ValueError(f"clips differ in shape: {frames_NYX3.shape} and {reference_NYX3.shape}")
     total = 0.0
     for picture, truth in zip(frames, reference, strict=True):
-        difference = picture.astype(np.float64) - truth
-        total += float(np.einsum("yxc,yxc->", difference, difference))
+        total += _square(picture, truth)
     return _decibels(total / frames.size)
 
 
@@ -58,6 +57,43 @@ def pass_metrics(
         "psnr_truth_last_half": psnr(generated_NYX3, truth_NYX3, first=half),
         "psnr_reconstruction": psnr(generated_NYX3, reconstruction_NYX3),
     }
+
+
+class RunningFigures:
+    """Figures of a clip of `count` frames against the truth, frame by frame: those of `pass_metrics` and
+    of the still first frame that need no reconstruction."""
+
+    def __init__(self, count: int) -> None:
+        self._half = 1 + (count - 1) // 2
+        self._seen = 0
+        self._size = 0
+        self._first: np.ndarray | None = None
+        self._totals = {"psnr_truth": 0.0, "psnr_truth_last_half": 0.0, "static": 0.0}
+        self._counts = dict.fromkeys(self._totals, 0)
+
+    def add(self, picture_YX3: np.ndarray, truth_YX3: np.ndarray) -> None:
+        """The next frame of both."""
+        if self._first is None:
+            self._first = truth_YX3
+        if self._seen:
+            names = ["psnr_truth", *(["psnr_truth_last_half"] if self._seen >= self._half else [])]
+            error = _square(picture_YX3, truth_YX3)
+            for name in names:
+                self._totals[name] += error
+                self._counts[name] += truth_YX3.size
+            self._totals["static"] += _square(self._first, truth_YX3)
+            self._counts["static"] += truth_YX3.size
+        self._seen += 1
+
+    def table(self) -> dict[str, Any]:
+        """PSNR by name, and `baselines`; empty for a clip of one frame."""
+        found: dict[str, Any] = {
+            name: _decibels(total / self._counts[name])
+            for name, total in self._totals.items()
+            if self._counts[name]
+        }
+        still = found.pop("static", None)
+        return found if still is None else {**found, "baselines": {"static": {"truth": still}}}
 
 
 def baseline_metrics(
@@ -135,7 +171,8 @@ def summarise(passes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
             "num_inference_steps": clips[0]["num_inference_steps"],
         }
         for figure in ("psnr_truth", "psnr_truth_last_half", "psnr_reconstruction"):
-            entry[figure] = _mean([metrics[figure] for metrics in clips])
+            if all(figure in metrics for metrics in clips):
+                entry[figure] = _mean([metrics[figure] for metrics in clips])
         if right is not None and name != right:
             entry["loss"] = _losses(clips, blocks[right])
         table["passes"][name] = entry
@@ -161,7 +198,7 @@ def _losses(
     ]
     result: dict[str, float | int] = {"clips": len(pairs)}
     for figure in ("psnr_truth", "psnr_reconstruction"):
-        if pairs:
+        if pairs and all(figure in metrics for pair in pairs for metrics in pair):
             result[figure] = _mean([own[figure] - other[figure] for own, other in pairs])
     return result
 
@@ -186,6 +223,11 @@ def _nested_means(tables: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[s
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
+
+
+def _square(picture_YX3: np.ndarray, truth_YX3: np.ndarray) -> float:
+    difference = picture_YX3.astype(np.float64) - truth_YX3
+    return float(np.einsum("yxc,yxc->", difference, difference))
 
 
 def _decibels(mean_square: float) -> float:

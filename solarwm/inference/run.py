@@ -273,6 +273,7 @@ def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Gen
             "resolved_weights_role": {name: source.weights_role(name) for name in wanted},
         },
         autocast=compute_dtype(config.train.fsdp),
+        streams=plans_of.streams(prepared.passes, own=prepared.index_path is None),
         sequence=group.sequence,
     )
 

@@ -5,10 +5,17 @@ Shapes: N pixel frames, Y X pixel height and width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import EACCES, EDQUOT, EFBIG, EIO, ENOSPC, EROFS
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from solarwm.errors.types import SolarError
+from solarwm.storage.durable import storage_fault
 
 # One thread and no lookahead: the lookahead reads past the edge of small pictures, and the bytes
 # would depend on what memory held before.
@@ -21,24 +28,77 @@ _ENCODING = {
 }
 
 
-def write_mp4(path: Path, frames_NYX3: np.ndarray, fps: float) -> None:
-    """Write uint8 RGB frames as H.264, yuv420p, index first (faststart). Equal frames give equal
-    bytes for one build of x264. Height and width must be even."""
-    import av
+class VideoWriter:
+    """H.264, yuv420p, index first (faststart), fed as frames come: what it holds does not grow with the
+    video. A block that raises leaves a file to be thrown away.
 
-    _check_frames(frames_NYX3)
-    height, width = frames_NYX3.shape[1:3]
-    muxing = {"movflags": "+faststart", "fflags": "+bitexact"}
-    with av.open(str(path), "w", format="mp4", options=muxing) as container:
-        stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
+    Equal frames give equal bytes for one build of x264, in whatever pieces they come. Raises
+    `inference.video` (exit 3) where the encoder fails.
+    """
+
+    def __init__(self, path: Path, fps: float) -> None:
+        self._path = path
+        self._rate = Fraction(fps).limit_denominator(1001)
+        self._container: Any = None
+        self._stream: Any = None
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def write(self, frames_NYX3: np.ndarray) -> None:
+        """The next uint8 RGB frames; height and width are even and stay."""
+        import av
+
+        _check_frames(frames_NYX3)
+        with self._faults():
+            if self._stream is None:
+                self._open(*frames_NYX3.shape[1:3])
+            stream: Any = self._stream
+            for picture in frames_NYX3:
+                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+                self._container.mux(stream.encode(frame))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._container is None:
+            return
+        with suppress(Exception) if kind is not None else self._faults():
+            if kind is None:
+                self._container.mux(self._stream.encode(None))
+            self._container.close()
+
+    def _open(self, height: int, width: int) -> None:
+        import av
+
+        muxing = {"movflags": "+faststart", "fflags": "+bitexact"}
+        self._container = av.open(str(self._path), "w", format="mp4", options=muxing)
+        stream: Any = self._container.add_stream("libx264", rate=self._rate)
         stream.width, stream.height = width, height
         stream.pix_fmt = "yuv420p"
         stream.codec_context.thread_count = 1
         stream.options = dict(_ENCODING)
-        for picture in frames_NYX3:
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+        self._stream = stream
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        from av.error import FFmpegError
+
+        try:
+            yield
+        except FFmpegError as error:
+            if error.errno in (ENOSPC, EDQUOT, EIO, EROFS, EACCES, EFBIG):
+                raise storage_fault(OSError(error.errno, error.strerror), self._path) from error
+            raise SolarError(
+                "inference.video",
+                f"{self._path.name} could not be encoded",
+                where=str(self._path),
+                why=error.strerror or type(error).__name__,
+            ) from error
+
+
+def write_mp4(path: Path, frames_NYX3: np.ndarray, fps: float) -> None:
+    """A whole video at once, see `VideoWriter`."""
+    with VideoWriter(path, fps) as writer:
+        writer.write(frames_NYX3)
 
 
 def read_mp4(path: Path) -> np.ndarray:

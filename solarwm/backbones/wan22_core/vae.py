@@ -7,7 +7,7 @@ width.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,22 +170,28 @@ class StreamDecoder:
         self._cache: list[Any] = [None] * vae._cached_conv_counts["decoder"]
         self._begun = False
 
-    @torch.no_grad()
     def push(self, latents_FCHW: Tensor) -> Tensor:
         """uint8 frames [N,Y,X,3] of the next latents, on the codec's device."""
+        parts = [
+            ((part.clamp(-1, 1) + 1.0) * 127.5).round().to(torch.uint8)
+            for part in self.pictures(latents_FCHW)
+        ]
+        return torch.cat(parts).contiguous()
+
+    @torch.no_grad()
+    def pictures(self, latents_FCHW: Tensor) -> Iterator[Tensor]:
+        """The same latent by latent, fp32 [n,Y,X,3], -1..1 and a little past it."""
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
 
         latents = latents_FCHW.to(self._shift.device).float().transpose(0, 1)[None]
-        x = self._vae.post_quant_conv(latents * self._scale + self._shift)
-        parts = []
-        for index in range(x.shape[2]):
-            here = x[:, :, index : index + 1]
+        mixed = latents * self._scale + self._shift
+        for index in range(mixed.shape[2]):
+            # Every step one latent at a time: the bits do not depend on how the latents came.
+            here = self._vae.post_quant_conv(mixed[:, :, index : index + 1])
             out = self._vae.decoder(
                 here, feat_cache=self._cache, feat_idx=[0], first_chunk=not self._begun
             )
             self._begun = True
             if self._vae.config.patch_size is not None:
                 out = unpatchify(out, patch_size=self._vae.config.patch_size)
-            pixels = ((out[0].clamp(-1, 1) + 1.0) * 127.5).round().to(torch.uint8)
-            parts.append(pixels.permute(1, 2, 3, 0))
-        return torch.cat(parts).contiguous()
+            yield out[0].permute(1, 2, 3, 0)
