@@ -125,8 +125,8 @@ class Backbone(Protocol):
 
         `endpoint` says what may differ: `exact` nothing; `fill` the endpoint embedding may be
         missing from the file and is copied from the time embedding; `drop` it may be in the file of
-        a model without one. `check` refuses what does not fit by name or shape and changes nothing;
-        the module may be on meta.
+        a model without one. `check` refuses what does not fit by name, shape or a value that is not
+        finite, and changes nothing; the module may be on meta.
         """
         ...
 

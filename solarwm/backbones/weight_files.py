@@ -36,8 +36,8 @@ def fill(
 
     `rename` gets names without the `model.` prefix. `may_miss` are parameters the file may lack,
     all of them or none; `may_drop` are names it may have beyond the module's. A meta parameter is
-    replaced. `check` compares names and shapes and copies nothing. Raises `SolarError` `weights.*`
-    (exit 3).
+    replaced. `check` compares names and shapes, looks at every value and copies nothing. Raises
+    `SolarError` `weights.*` (exit 3).
     """
     names = source.names()
     if not names:
@@ -62,9 +62,10 @@ def fill(
     absent = bool(may_miss) and missing == sorted(may_miss)
     _refuse(path, [] if absent else missing, unexpected, source.shapes(), mapping, targets)
     with torch.no_grad():
-        for name, value in () if check else source.tensors(mapping):
+        for name, value in source.tensors(mapping):
             _finite(path, name, value)
-            assign(module, mapping[name], value)
+            if not check:
+                assign(module, mapping[name], value)
     return Filled(
         loaded=len(mapping),
         expected=len(targets),

@@ -142,9 +142,10 @@ def load_source(
 ) -> CoverageReport | None:
     """Fill `module` from `source`; `endpoint` as in the backbone seam, `role` student or critic.
 
-    `check` compares names and shapes and reads no values; the module may be on meta, and nothing is
-    collective. Else collective over all ranks for a training checkpoint. Raises `checkpoint.*` or `weights.*` (exit
-    3).
+    `check` compares names and shapes and changes nothing; the module may be on meta, and nothing is
+    collective. It looks at the values of packages and files; those of a training checkpoint were
+    finite when it was saved, and have digests. Else collective over all ranks for a training
+    checkpoint. Raises `checkpoint.*` or `weights.*` (exit 3).
     """
     weights = source.weights_role(weights)
     if source.kind == TRAINING and check:

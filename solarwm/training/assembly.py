@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from solarwm.backbones.seam import Backbone
 from solarwm.checkpoints.sources import load_source
 from solarwm.data.tensors import LatentBatch
+from solarwm.distributed.collectives import share_outcome
 from solarwm.distributed.group import RankGroup
 from solarwm.distributed.sharding import compute_dtype
+from solarwm.errors.types import SolarError
 from solarwm.inference.plan import endpoint_gate
 from solarwm.training.fields import BidirectionalField, TeacherForcedField, TeacherForcedMap
 from solarwm.training.initial_weights import FLOW_MAP, STUDENT, StartWeights, start_weights
@@ -59,7 +61,8 @@ def build_module(
 def check_weights(
     resolved: Any, backbone: Backbone, start: Weights, *, resuming: bool = False
 ) -> None:
-    """Compare names and shapes of all start weights with models on meta: nothing is allocated.
+    """Compare names and shapes of all start weights with models on meta, and look for numbers that
+    are not finite: nothing is allocated.
 
     Raises `weights.*` (exit 3).
     """
@@ -69,6 +72,19 @@ def check_weights(
         gate = endpoint_gate(resolved) if role == STUDENT else None
         module = backbone.build(device="meta", seed=0, endpoint_gate=gate)
         _fill(resolved, backbone, module, start.get(role), check=True)
+
+
+def _check_on_one_rank(
+    resolved: Any, group: RankGroup, backbone: Backbone, start: Weights, *, resuming: bool
+) -> None:
+    """The files are the same for all ranks, and large: one of them reads them, all learn."""
+    fault: SolarError | None = None
+    if group.world_rank == 0:
+        try:
+            check_weights(resolved, backbone, start, resuming=resuming)
+        except SolarError as error:
+            fault = error
+    share_outcome(group.collectives, fault, label="start weights")
 
 
 def _fill(
@@ -102,7 +118,7 @@ def build_stage(resolved: Any, group: RankGroup, *, resuming: bool = False) -> S
     backbone = open_backbone(resolved)
     backbone.sequence = group.sequence
     start = start_weights(resolved)
-    check_weights(resolved, backbone, start, resuming=resuming)
+    _check_on_one_rank(resolved, group, backbone, start, resuming=resuming)
     if resolved.route.causal_mode == "self_gradient_forcing":
         return _self_forcing(resolved, group, backbone, start, resuming=resuming)
     config = resolved.config

@@ -347,3 +347,56 @@ def test_the_small_twin_of_a_published_config_runs(stages, tmp_path, name) -> No
         assert (tmp_path / "run" / "generation" / "COMPLETE.json").exists()
     else:
         assert [record["step"] for record in ended.events()] == [1, 2]
+
+
+def test_the_small_twins_of_stage0p5_run_from_clips_and_from_stored_latents(
+    warm, small_world, tmp_path
+) -> None:
+    """preencode -> train from its latents -> generate, and train online -> generate."""
+    from solarwm.config.examples import find
+    from solarwm.config.tiny import twin
+
+    def launch(name, root, *values):
+        config = tmp_path / f"{name}.yaml"
+        config.write_text(twin(find(f"wan22_ti2v_5b/{name}").path))
+        given = [
+            f"data.transport.root={small_world}",
+            f"data.index_root={small_world}",
+            f"runtime.output_dir={root}",
+            "runtime.threads_per_rank=1",
+            *values,
+        ]
+        words = [word for value in given for word in ("--set", value)]
+        arguments = [name.split("_")[0], "--config", str(config), *words]
+        ended = warm.launch(root, arguments)
+        assert ended.codes == [0], (name, ended.texts)
+        return ended
+
+    physical = tmp_path / "physical"
+    launch(
+        "preencode_153f",
+        tmp_path / "encoded",
+        "data.index=train-index.jsonl.gz",
+        f"preencode.output_root={physical}",
+        f"preencode.logical_output_root={tmp_path / 'logical'}",
+    )
+    (index,) = (tmp_path / "logical").rglob("*.jsonl*")
+    clips = ["data.train_index=train-index.jsonl.gz", "data.test_index=test-index.jsonl.gz"]
+    short = ["train.max_steps=2", "runtime.validate_every=0", "runtime.save_every=2"]
+    sources = {
+        "81f": clips,
+        "153f": [
+            f"data.transport.root={physical}",
+            f"data.index_root={index.parent}",
+            f"data.train_index={index.name}",
+            f"checkpoint.path={tmp_path / 'train-81f'}",
+            "checkpoint.source_step=2",
+        ],
+    }
+    for frames, source in sources.items():
+        run = tmp_path / f"train-{frames}"
+        ended = launch(f"train_stage0p5_fm_{frames}", run, *source, *short)
+        assert [record["step"] for record in ended.events()] == [1, 2]
+        made = tmp_path / f"infer-{frames}"
+        launch(f"infer_stage0p5_fm_{frames}", made, *clips, f"checkpoint.path={run}")
+        assert (made / "generation" / "COMPLETE.json").exists()

@@ -44,7 +44,8 @@ def load_weights(
     are copied one by one into the parameters, in their dtype. `endpoint` says what may differ in
     the four tensors of the endpoint embedding: nothing (`exact`), they are copied from the time
     embedding where the file has none of them (`fill`), or the file's are left out (`drop`). `check`
-    compares names and shapes and changes nothing. Raises `SolarError` `weights.*` (exit 3).
+    compares names and shapes, looks for numbers that are not finite, and changes nothing. Raises
+    `SolarError` `weights.*` (exit 3).
     """
     if endpoint not in ("exact", "fill", "drop"):
         raise ValueError(f"endpoint is exact, fill or drop, not {endpoint!r}")

@@ -258,12 +258,14 @@ def test_a_damaged_package_is_refused(tmp_path, backbone, plain, damage):
             codes = {"weights.shape"}
         torch.save(document, tmp_path / "model.pt")
         package = tmp_path / "model.pt"
-    with pytest.raises((SolarError, FaultList)) as caught:
-        load_source(
-            open_source(package), backbone, backbone.build(device="meta", seed=0), weights="live"
-        )
-    assert caught.value.exit_code == 3
-    assert caught.value.code in codes
+    for check in (True, False):
+        module = backbone.build(device="meta", seed=0)
+        with pytest.raises((SolarError, FaultList)) as caught:
+            load_source(open_source(package), backbone, module, weights="live", check=check)
+        assert caught.value.exit_code == 3
+        assert caught.value.code in codes
+        if check:
+            assert all(parameter.is_meta for parameter in module.parameters())
 
 
 def test_a_critic_is_read_from_its_own_file(tmp_path, backbone, plain):
