@@ -1,0 +1,90 @@
+"""A picture driven along a camera of 10,000 frames through the command line: whole, and in the memory of
+one of 625."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from solarwm.backbones.wan22_5b.backbone import create
+from solarwm.backbones.wan22_5b.spec import SPEC
+from solarwm.data.video import count_frames
+
+CONFIG = Path(__file__).parents[2] / "configs" / "examples" / "quickstart" / "infer-stage2.yaml"
+SIZE, SHORT, LONG = 32, 625, 10_000
+PEAK = """
+import resource
+import solarwm.cli.app as app
+real = app.run
+def run(arguments):
+    code = real(arguments)
+    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    return code
+app.run = run
+"""
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    """A released file of small weights that were drawn, not trained."""
+    model = SimpleNamespace(camera_translation_transform="linear", max_prior_clean_chunks=1)
+    module = create(SPEC.profiles["tiny"], model).build(device="cpu", seed=1)
+    path = tmp_path_factory.mktemp("weights") / "model.pt"
+    torch.save({"generator": module.state_dict()}, path)
+    return path
+
+
+def _infer(warm, weights: Path, root: Path, frames: int):
+    picture, camera = root.parent / "first.png", root.parent / f"camera-{frames}.npz"
+    pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(picture)
+    c2w_N44 = np.tile(np.eye(4), (frames, 1, 1))
+    c2w_N44[:, 2, 3] = 5 * np.sin(np.arange(frames) / 400)
+    np.savez(camera, c2w=c2w_N44)
+    one_pass = {
+        "name": "long",
+        "weights": "live",
+        "solver": "self_forcing",
+        "num_inference_steps": 1,
+        "rollout_latent_frames": 9,
+    }
+    values = {
+        "model.max_prior_clean_chunks": 1,
+        "data.pixel_frames": 33,
+        "data.height": SIZE,
+        "data.width": SIZE,
+        "distributed.world_size": 1,
+        "train.delta_policy": "drop",
+        "validation.passes": json.dumps([one_pass]),
+        "checkpoint.path": weights,
+        "checkpoint.weights": "live",
+        "runtime.output_dir": root,
+    }
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    own = ["--image", str(picture), "--camera", str(camera)]
+    return warm.launch(root, ["infer", "--config", str(CONFIG), *words, *own], patch=PEAK)
+
+
+def test_ten_thousand_frames_take_the_memory_of_six_hundred(warm, weights, tmp_path) -> None:
+    peaks = {}
+    for frames in (SHORT, LONG):
+        ended = _infer(warm, weights, tmp_path / f"run-{frames}", frames)
+        assert ended.codes == [0], ended.texts
+        peaks[frames] = int(ended.texts[0].rsplit("peak ", 1)[1])
+        slot = ended.root / "generation" / "long" / "slot-000000"
+        video = (slot / "video.mp4").read_bytes()
+        covered = -(-(frames + 3) // 12) * 12 - 3  # whole chunks of three latents
+        assert count_frames(video, sample_id="long") == covered
+        assert len(np.load(slot / "camera.npy")) == covered
+    schedule = json.loads((slot / "schedule.json").read_bytes())
+    assert schedule["decode_tile_latents"] == 12
+    print(peaks)
+    assert peaks[LONG] <= 1.1 * peaks[SHORT]
+    # The frames alone, held in memory, would add more than this.
+    assert peaks[LONG] - peaks[SHORT] < LONG * SIZE * SIZE * 3 / 2
