@@ -60,6 +60,8 @@ def dry_run(
     resumed = None
     if all(fault.exit_code == LAUNCH for fault in faults):
         resumed = _start(resolved, command, root, options, faults)
+    if command == "infer":
+        root = _generation_root(resolved, root, options)
     return {
         "schema": SCHEMA,
         "command": command,
@@ -138,6 +140,15 @@ def _placeholders(resolved: ResolvedRun, own: OwnRequest | None, faults: list[So
 
 def _run_directory(resolved: ResolvedRun, working_directory: Path) -> Path:
     return (working_directory / Path(resolved.config.runtime.output_dir).expanduser()).absolute()
+
+
+def _generation_root(resolved: ResolvedRun, output: Path, options: StartOptions) -> Path:
+    from solarwm.inference.publication import generation_root
+
+    try:
+        return generation_root(resolved, output, own=options.own is not None)
+    except SolarError:
+        return output  # told by the start itself
 
 
 def _assets(resolved: ResolvedRun, faults: list[SolarError]) -> list[dict[str, Any]]:
@@ -247,7 +258,7 @@ def _start(
             if source.checkpoint is not None:
                 return {"checkpoint": str(source.checkpoint), "step": source.step}
         elif command == "infer":
-            from solarwm.inference.run import check_files as check_generation
+            from solarwm.inference.prepared import check_files as check_generation
 
             check_generation(
                 resolved,
@@ -302,6 +313,9 @@ def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
         names += ["generation/plan.json"]
         names += [f"generation/{name}/" for name in named]
         names += ["generation/quality.json", "generation/COMPLETE.json"]
+        if root.parent.name == "runs":
+            places = [f"{folder}/<dataset>/<clip>" for folder in ("generate", "compare", "camera")]
+            names += ["publication/", "COMPLETE.json", *(f"../../{place}" for place in places)]
     if command == "preencode":
         section = resolved.canonical["preencode"]
         targets = [section.get("output_root"), section.get("logical_output_root")]

@@ -170,3 +170,20 @@ def warm(small_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ranks = WarmRanks(small_world, tmp_path_factory.mktemp("latent-cache"))
     yield ranks
     ranks.close()
+
+
+@pytest.fixture(scope="session")
+def drawn_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A released file of small weights that were drawn, not trained."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from solarwm.backbones.wan22_5b.backbone import create
+    from solarwm.backbones.wan22_5b.spec import SPEC
+
+    model = SimpleNamespace(camera_translation_transform="linear", max_prior_clean_chunks=1)
+    module = create(SPEC.profiles["tiny"], model).build(device="cpu", seed=1)
+    path = tmp_path_factory.mktemp("weights") / "model.pt"
+    torch.save({"generator": module.state_dict()}, path)
+    return path

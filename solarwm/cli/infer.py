@@ -80,7 +80,7 @@ def infer(
 
     code = run_inference(resolved, resume=resume, first_row=first_row, own=own)
     if json:
-        print_result(resolved)
+        print_result(resolved, own=own is not None)
     raise typer.Exit(code)
 
 

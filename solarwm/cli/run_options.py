@@ -75,7 +75,7 @@ def show_dry_run(
     return int(report["exit_code"])
 
 
-def print_result(resolved: ResolvedRun) -> None:
+def print_result(resolved: ResolvedRun, *, own: bool = False) -> None:
     """Print the `run-result.json` of a finished run, on rank 0."""
     import os
     import sys
@@ -84,6 +84,10 @@ def print_result(resolved: ResolvedRun) -> None:
 
     if os.environ.get("RANK", "0") == "0":
         root = run_directory(resolved.config.runtime.output_dir, Path.cwd())
+        if resolved.canonical["action"] == "infer":
+            from solarwm.inference.publication import generation_root
+
+            root = generation_root(resolved, root, own=own)
         sys.stdout.write((root / "run-result.json").read_text(encoding="utf-8"))
 
 

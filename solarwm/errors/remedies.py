@@ -110,6 +110,7 @@ _BY_CODE: dict[str, str] = {
     "inference.clip-too-short": "choose fewer latent frames for the pass, or longer clips",
     "inference.image": "--image FILE with a PNG, JPEG or WebP picture",
     "inference.incomplete": "the same command with --resume fills the missing clips",
+    "inference.name-taken": "--set runtime.output_dir=NEW_DIR",
     "inference.numerics-differ": "--set model.numerics=auto takes what the checkpoint records",
     "inference.output-exists": "--resume goes on with it; a new generation needs another runtime.output_dir",
     "inference.plan-differs": "give the changed generation another runtime.output_dir",

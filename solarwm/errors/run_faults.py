@@ -111,6 +111,12 @@ RUNS: dict[str, Entry] = {
         "At least one clip could not be made, or an artifact is not what its manifest says. The reasons lie in "
         "generation/<pass>/errors/. The same command with --resume fills the missing clips only.",
     ),
+    "inference.name-taken": Entry(
+        2,
+        "The name of a clip to publish is taken",
+        "A camera-length publication gives every clip one public name by data set and clip, and never replaces a "
+        "file. Nothing was generated.",
+    ),
     "inference.not-finite": Entry(
         7,
         "A generated clip is not finite",

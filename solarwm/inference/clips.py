@@ -28,6 +28,7 @@ from solarwm.data.shards import ShardReader
 from solarwm.data.windows import frame_offsets, retimed_frames
 from solarwm.inference.cases import Case, ClipIdentity, select_cases
 from solarwm.inference.plan import ClipCut
+from solarwm.inference.publication import public_names
 
 
 class HeldOutClips:
@@ -123,6 +124,17 @@ class HeldOutClips:
         frames = self._frames(row, self._num_frames(row))
         track: Track = read_cameras(self._reader, row, start_frame=start, **self._window(frames))
         member = self._reader.read(row.shard, row.camera_member or "", shard_size=row.shard_size)
+        published: dict[str, Any] = {}
+        if self._cut.whole_track:
+            dataset, stem = public_names(row.sample_id, row.dataset or "")
+            published = {
+                "rollout_length_source": "camera",
+                "physical_dataset": dataset,
+                "publish_stem": stem,
+                "publication_pixel_frames": frames,
+                "publication_source_frame_last": track.frame_indices[-1],
+                "camera_publication_convention": "absolute_c2w_opencv",
+            }
         scene = (row.extra.get("metadata") or {}).get("scene", "")
         return ClipIdentity(
             fingerprint=blake2s(member).hexdigest(),
@@ -142,5 +154,6 @@ class HeldOutClips:
                 "variable_rollout_start_adjusted": False,
                 "validation_input_status": "ok",
                 "artifact_valid": True,
+                **published,
             },
         )

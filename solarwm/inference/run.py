@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solarwm.config.resolve import require_no_placeholders
-from solarwm.data.index import read_index
-from solarwm.data.shards import ShardReader
 from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.environment import Launcher, check_launcher, read_launcher
 from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans_of
-from solarwm.inference.clips import HeldOutClips
-from solarwm.inference.own_clip import OwnClip, OwnRequest, open_own
+from solarwm.inference.prepared import Prepared, check_directory, prepare
 from solarwm.inference.progress import GenerationProgress
+from solarwm.inference.publication import generation_root, require_one_node
 from solarwm.inference.transaction import GenerationStore
-from solarwm.inference.weights import WeightSource, check_fit, find_weights, load_modules
-from solarwm.runs import assets
-from solarwm.runs.admission import holds_run, refuse_foreign
+from solarwm.inference.weights import load_modules
 from solarwm.runs.layout import RunLayout
 from solarwm.runs.manifest import write_launch
 from solarwm.runs.session import RunSession, run_directory
@@ -33,42 +27,11 @@ if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun
     from solarwm.distributed.group import RankGroup
     from solarwm.inference.cases import Case
+    from solarwm.inference.own_clip import OwnRequest
     from solarwm.inference.passes import Generator
     from solarwm.inference.plan import PassPlan
 
 QUALITY_SCHEMA = "solarwm.inference-quality.v1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """All that is decided before the run directory is touched."""
-
-    resolved: ResolvedRun
-    source: WeightSource
-    clips: HeldOutClips | OwnClip
-    index_path: Path | None
-    """Where the cases come from; None for a picture of the user's."""
-    cases: tuple[Case, ...]
-    passes: tuple[PassPlan, ...]
-    store: GenerationStore
-    resume: bool
-
-    @property
-    def numerics(self) -> str:
-        """Numerics of the weights."""
-        return self.passes[0].numerics
-
-    def plan(self) -> dict[str, Any]:
-        """What is to be made, as `plan.json` keeps it."""
-        validation: Any = self.resolved.config.validation
-        return {
-            "route": self.resolved.route.key,
-            "selection_seed": validation.selection_seed,
-            "noise_seed": validation.noise_seed,
-            "weights": self.source.identity,
-            "cases": [case.manifest() for case in self.cases],
-            "passes": [asdict(plan) for plan in self.passes],
-        }
 
 
 def infer(
@@ -93,13 +56,15 @@ def infer(
     launcher = read_launcher(environ, process_id=os.getpid())
     check_launcher(launcher, resolved.topology, command="infer")
     output = run_directory(resolved.config.runtime.output_dir, working_directory or Path.cwd())
-    layout = RunLayout(output)
+    layout = RunLayout(generation_root(resolved, output, own=own is not None))
+    if layout.root != output:
+        require_one_node(launcher)
     progress = GenerationProgress()
     with open_reader(resolved.config.data) as reader:
-        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row, own=own)
+        prepared = prepare(resolved, output, reader, resume=resume, first_row=first_row, own=own)
         if launcher.world_rank == 0:
-            _check_directory(layout, prepared)
-        if resume and prepared.store.is_complete():
+            check_directory(layout, prepared)
+        if resume and prepared.is_complete:
             if launcher.world_rank == 0:
                 progress.show({"event": "note", "text": f"already complete: {prepared.store.root}"})
             return 0
@@ -117,70 +82,10 @@ def infer(
         finally:
             progress.close()
     if launcher.world_rank == 0:
+        if prepared.publication is not None:
+            prepared.publication.complete(resolved.resolved_digest)
         progress.show({"event": "note", "text": f"generation complete: {prepared.store.root}"})
     return 0
-
-
-def _prepare(
-    resolved: ResolvedRun,
-    layout: RunLayout,
-    reader: ShardReader,
-    *,
-    resume: bool,
-    first_row: bool,
-    own: OwnRequest | None,
-) -> Prepared:
-    """Weights found and cases selected. Reads only."""
-    config: Any = resolved.config
-    source = weight_source(resolved)
-    assets.require(resolved)
-    numerics = check_fit(source, resolved)
-    passes = plans_of.pass_plans(resolved, numerics=numerics)
-    seed = config.validation.noise_seed
-    index_path: Path | None = None
-    if own is not None:
-        clips, passes = open_own(resolved, own, passes)
-        cases = clips.cases(base_noise_seed=seed)
-    else:
-        path = plans_of.train_index_path if first_row else plans_of.test_index_path
-        index_path = path(resolved)
-        clips = HeldOutClips(
-            index=read_index(index_path),
-            reader=reader,
-            cut=plans_of.clip_cut(resolved),
-            rules=plans_of.camera_rules(resolved),
-        )
-        if first_row:
-            cases = clips.first(base_noise_seed=seed)
-        else:
-            cases = clips.select(
-                config.validation.sample_count,
-                selection_seed=config.validation.selection_seed,
-                base_noise_seed=seed,
-            )
-    return Prepared(
-        resolved=resolved,
-        source=source,
-        clips=clips,
-        cases=cases,
-        passes=passes,
-        index_path=index_path,
-        store=GenerationStore(layout.root / "generation", family=resolved.route.family),
-        resume=resume,
-    )
-
-
-def weight_source(resolved: ResolvedRun) -> WeightSource:
-    """The weights a config names. Raises `inference.weights-missing` or `checkpoint.*` (exit 3)."""
-    path = resolved.config.checkpoint.path  # type: ignore[attr-defined]
-    if not path:
-        raise SolarError(
-            "inference.weights-missing",
-            "the config names no weights",
-            where="checkpoint.path",
-            fixes=["--set checkpoint.path=/absolute/path/of/a/training/run"],
-        )
-    return find_weights(Path(path), plans_of.wanted_weights(resolved))
 
 
 def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> None:
@@ -212,22 +117,6 @@ def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> No
         with session.phase("commit"):
             _commit(session, group, generator, prepared)
         session.enter("end")
-
-
-def check_files(
-    resolved: ResolvedRun,
-    output: Path,
-    *,
-    resume: bool = False,
-    first_row: bool = False,
-    own: OwnRequest | None = None,
-) -> None:
-    """Refuse what a generation into `output` would refuse before it writes. For rank 0."""
-    plans_of.check_supported(resolved)
-    layout = RunLayout(output)
-    with open_reader(resolved.config.data) as reader:
-        prepared = _prepare(resolved, layout, reader, resume=resume, first_row=first_row, own=own)
-    _check_directory(layout, prepared)
 
 
 def _generator(session: RunSession, group: RankGroup, prepared: Prepared) -> Generator:
@@ -369,6 +258,9 @@ def _commit(
                 noise_seed=validation.noise_seed,
                 cases=len(cases),
             )
+            if prepared.publication is not None:
+                weights_id = str(entries[0]["weights_id"])
+                prepared.publication.publish(cases, store, weights_id=weights_id)
     session.note_outcome(cases=len(cases), passes=len(passes), slots_missing=sorted(lacking))
     group.collectives.barrier(label="generation committed")
     if lacking:
@@ -404,25 +296,6 @@ def _write_quality(store: GenerationStore, passes: Sequence[PassPlan]) -> None:
     }
     table = {"schema": QUALITY_SCHEMA, **summarise(metrics)}
     durable.write_bytes_atomic(store.root / "quality.json", digests.human_json(table))
-
-
-def _check_directory(layout: RunLayout, prepared: Prepared) -> None:
-    """Refuse (exit 2) a directory that holds another run or another generation. For rank 0."""
-    if not prepared.resume:
-        refuse_foreign(layout.root, resuming=False, resume_with="--resume")
-    elif holds_run(layout.root) is not None:
-        try:
-            action = json.loads(layout.launch_manifest.read_bytes()).get("action")
-        except (OSError, ValueError):
-            action = None
-        if action not in ("infer", None):
-            raise SolarError(
-                "run.directory-taken",
-                f"the output directory holds a run of `solarwm {action}`",
-                where=str(layout.root),
-                fixes=["--set runtime.output_dir=NEW_DIR"],
-            )
-    prepared.store.check(prepared.plan(), resume=prepared.resume)
 
 
 def _write_launch_files(layout: RunLayout, token: str, prepared: Prepared) -> None:

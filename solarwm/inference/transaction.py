@@ -188,8 +188,8 @@ class GenerationStore:
             "ordered_manifest_digest": digest,
         }
         root = self.pass_root(pass_name)
-        _create_same(root / ORDERED, body)
-        _create_same(root / COMPLETE, digests.canonical_json(marker))
+        create_same(root / ORDERED, body)
+        create_same(root / COMPLETE, digests.canonical_json(marker))
         return {
             "pass": pass_name,
             "weights_id": weights_id,
@@ -220,7 +220,7 @@ class GenerationStore:
             "logical_dp_partitioned": True,
             "node_local_artifacts": False,
         }
-        _create_same(self.root / COMPLETE, digests.canonical_json(marker))
+        create_same(self.root / COMPLETE, digests.canonical_json(marker))
 
     def _plan_bytes(self, plan: Mapping[str, Any]) -> bytes:
         return digests.canonical_json({"schema": PLAN_SCHEMA, "family": self.family, **plan})
@@ -290,7 +290,7 @@ def _artifacts(folder: Path, prefix: str) -> list[dict[str, Any]]:
     ]
 
 
-def _create_same(path: Path, body: bytes) -> None:
+def create_same(path: Path, body: bytes) -> None:
     """Create a file; one that already holds the same bytes is taken as done, another is never
     replaced."""
     try:

@@ -18,7 +18,7 @@ from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans_of
 from solarwm.inference.clips import HeldOutClips
 from solarwm.inference.own_clip import read_image
-from solarwm.inference.run import weight_source
+from solarwm.inference.prepared import weight_source
 from solarwm.inference.weights import check_fit, load_modules
 from solarwm.runs import assets
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
-import torch
 from PIL import Image
 
-from solarwm.backbones.wan22_5b.backbone import create
-from solarwm.backbones.wan22_5b.spec import SPEC
 from solarwm.data.video import count_frames
 
 CONFIG = Path(__file__).parents[2] / "configs" / "examples" / "quickstart" / "infer-stage2.yaml"
@@ -28,16 +23,6 @@ def run(arguments):
     return code
 app.run = run
 """
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory) -> Path:
-    """A released file of small weights that were drawn, not trained."""
-    model = SimpleNamespace(camera_translation_transform="linear", max_prior_clean_chunks=1)
-    module = create(SPEC.profiles["tiny"], model).build(device="cpu", seed=1)
-    path = tmp_path_factory.mktemp("weights") / "model.pt"
-    torch.save({"generator": module.state_dict()}, path)
-    return path
 
 
 def _infer(warm, weights: Path, root: Path, frames: int):
@@ -71,10 +56,10 @@ def _infer(warm, weights: Path, root: Path, frames: int):
     return warm.launch(root, ["infer", "--config", str(CONFIG), *words, *own], patch=PEAK)
 
 
-def test_ten_thousand_frames_take_the_memory_of_six_hundred(warm, weights, tmp_path) -> None:
+def test_ten_thousand_frames_take_the_memory_of_six_hundred(warm, drawn_weights, tmp_path) -> None:
     peaks = {}
     for frames in (SHORT, LONG):
-        ended = _infer(warm, weights, tmp_path / f"run-{frames}", frames)
+        ended = _infer(warm, drawn_weights, tmp_path / f"run-{frames}", frames)
         assert ended.codes == [0], ended.texts
         peaks[frames] = int(ended.texts[0].rsplit("peak ", 1)[1])
         slot = ended.root / "generation" / "long" / "slot-000000"
@@ -84,7 +69,6 @@ def test_ten_thousand_frames_take_the_memory_of_six_hundred(warm, weights, tmp_p
         assert len(np.load(slot / "camera.npy")) == covered
     schedule = json.loads((slot / "schedule.json").read_bytes())
     assert schedule["decode_tile_latents"] == 12
-    print(peaks)
     assert peaks[LONG] <= 1.1 * peaks[SHORT]
     # The frames alone, held in memory, would add more than this.
     assert peaks[LONG] - peaks[SHORT] < LONG * SIZE * SIZE * 3 / 2
