@@ -27,6 +27,7 @@ from solarwm.training.assembly import build_stage
 from solarwm.training.clips import ClipGeometry, ClipSource, Skip
 from solarwm.training.dataset import TrainingData, open_training_data
 from solarwm.training.feed import Feed
+from solarwm.training.initial_weights import teacher_identity
 from solarwm.training.loop import LoopEnd, LoopPlan, run_steps
 from solarwm.training.opening import wants_validation
 from solarwm.training.preencoded import preencoded_clips
@@ -202,7 +203,10 @@ def _saver(
         resolved=resolved,
         group=group,
         contract=contract_of(
-            resolved, data_fingerprint=data.fingerprint, data_topology=data.topology
+            resolved,
+            data_fingerprint=data.fingerprint,
+            data_topology=data.topology,
+            teacher=teacher_identity(resolved),
         ),
         session=session,
     )

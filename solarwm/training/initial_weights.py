@@ -44,6 +44,15 @@ def start_weights(resolved: Any) -> dict[str, StartWeights]:
     return {}
 
 
+def teacher_identity(resolved: Any) -> str:
+    """What names the weights of a frozen teacher, wherever they lie; empty for a route without.
+
+    Raises as `start_weights` does.
+    """
+    teacher = start_weights(resolved).get("teacher") if "teacher" in resolved.route.roles else None
+    return teacher.source.weights_id(teacher.weights) if teacher is not None else ""
+
+
 def _single(resolved: Any) -> StartWeights:
     config = resolved.config
     checkpoint = config.checkpoint

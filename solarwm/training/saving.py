@@ -24,10 +24,15 @@ from solarwm.training.loop import Session
 from solarwm.training.resuming import ELASTIC, mismatch
 from solarwm.training.stage import Role, Stage
 
+LATER = frozenset({"teacher"})
+"""What checkpoints of earlier versions do not record."""
 
-def contract_of(resolved: Any, *, data_fingerprint: str, data_topology: str = "") -> dict[str, Any]:
-    """What a resume must not change: the route, the model, the data, the numerics, and with the
-    published order how ranks and workers share them."""
+
+def contract_of(
+    resolved: Any, *, data_fingerprint: str, data_topology: str = "", teacher: str = ""
+) -> dict[str, Any]:
+    """What a resume must not change: the route, the model, the data, the numerics, the weights of a
+    frozen teacher, and with the published order how ranks and workers share the data."""
     config = resolved.config
     dims = resolved.route.spec.profiles[config.model.profile].dims
     return {
@@ -41,6 +46,7 @@ def contract_of(resolved: Any, *, data_fingerprint: str, data_topology: str = ""
         "parameterization": "full-parameter",
         "data": data_fingerprint,
         **({"data_topology": data_topology} if data_topology else {}),
+        **({"teacher": teacher} if teacher else {}),
     }
 
 
@@ -204,7 +210,7 @@ class StageSaver:
         )
 
     def _require_contract(self, path: Path, saved: Mapping[str, Any]) -> None:
-        names = sorted(set(saved) | set(self._contract))
+        names = sorted((set(saved) | set(self._contract)) - (LATER - set(saved)))
         differ = [name for name in names if saved.get(name) != self._contract.get(name)]
         if differ:
             lines = [f"{n}: saved {saved.get(n)!r}, now {self._contract.get(n)!r}" for n in differ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,25 @@ def test_a_stage_resumed_in_the_middle_equals_the_uninterrupted_one(
         for path in (rest.root, stages.folder / stage)
     ]
     assert state[0] == state[1]
+
+
+def test_a_resume_goes_on_with_the_same_teacher_wherever_it_lies_and_with_no_other(
+    stages, warm, tmp_path
+) -> None:
+    half = stages.train("stage2", tmp_path / "run", options=("--stop-after", "2"))
+    other = warm.train(
+        tmp_path / "other", "train.max_steps=2", "train.ema.warmup_steps=0", "data.seed=9"
+    )
+    assert (half.codes, other.codes) == ([0], [0])
+    shutil.copytree(stages.folder / "stage0p5", tmp_path / "moved")
+    resume = ("--resume", "latest")
+    for place, codes in ((tmp_path / "other", [3]), (tmp_path / "moved", [0])):
+        sets = (f"checkpoint.roles.teacher.path={place}",)
+        ended = stages.train("stage2", tmp_path / "run", *sets, options=resume)
+        assert ended.codes == codes, ended.texts
+        if codes == [3]:
+            assert "train.resume-mismatch" in ended.texts[0]
+            assert "teacher" in ended.texts[0]
 
 
 @pytest.mark.parametrize("stage", ["stage1", "stage2"])
