@@ -23,7 +23,9 @@ from solarwm.distributed.environment import Launcher
 from solarwm.distributed.group import RankGroup
 from solarwm.distributed.mesh import place_of
 from solarwm.distributed.sharding import DTYPES, REPLICATED, lay_out, local
+from solarwm.nn.cache import CleanContext
 from solarwm.training.assembly import open_backbone
+from solarwm.training.initial_weights import FLOW_MAP
 from solarwm.training.stage import checkpoint_activations
 
 CONTEXT_BYTES = 2**30
@@ -198,11 +200,16 @@ class MemoryPlanner:
                 sigma = torch.full(frames, 0.5, device="meta")
                 causal = self._resolved.route.causal_mode != "bidirectional"
                 context: dict[str, Any] = {}
+                clean: CleanContext | None = None
                 if causal:
-                    clean = self._backbone.clean_context(batch.latents_BFCHW, shared=False)
+                    flow_map = self._resolved.route.objective == FLOW_MAP
+                    clean = self._backbone.clean_context(batch.latents_BFCHW, shared=flow_map)
                     context = {"layout": "teacher_forcing", "context": clean}
                 self._backbone.velocity(module, batch.latents_BFCHW, sigma, conditions, **context)
-            self._activations[key] = counted[0]
+            # A flow map keeps the clean half's keys and values for its further forwards, and copies
+            # those of the samples it runs again.
+            shared = (*clean.keys, *clean.values) if clean is not None else ()
+            self._activations[key] = counted[0] + 2 * sum(tensor.nbytes for tensor in shared)
         return self._activations[key]
 
     def _batch(self, batch_size: int) -> LatentBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from solarwm.training.memory import (
 EXAMPLES = Path(__file__).parents[3] / "configs" / "examples"
 RELEASED = EXAMPLES / "wan22_ti2v_5b" / "train_stage0p5_fm_81f.yaml"
 QUICKSTART = EXAMPLES / "quickstart" / "stage0p5.yaml"
+STAGE1 = EXAMPLES / "quickstart" / "stage1.yaml"
 NUM_RELEASED = 4_999_787_712
 
 
@@ -94,6 +96,30 @@ def test_counted_activations_are_those_of_a_real_forward() -> None:
     found = planner.estimate(replace(asked, activation_checkpointing=False)).activations
     assert found == pytest.approx(counted[0], rel=0.05)
     assert found > 2**20
+
+
+def test_a_flow_map_keeps_keys_and_values_of_the_clean_half_and_a_copy_for_further_forwards(
+    tmp_path,
+) -> None:
+    text = STAGE1.read_text()
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(
+        re.sub(r"  (objective_variant|anyflow_fuse_guidance_scale): .*\n", "", text).replace(
+            "  objective: anyflow_forward_map\n", "  objective: flow_matching\n"
+        )
+    )
+    sets = ["data.pixel_frames=33", "model.max_prior_clean_chunks=1"]
+    found = []
+    for path in (plain, STAGE1):
+        resolved = resolve(path, sets)
+        planner = MemoryPlanner(resolved)
+        asked = MemorySettings.of(resolved, local_world_size=2)
+        kept = planner.estimate(replace(asked, activation_checkpointing=True)).activations
+        found.append(kept)
+    dims, batch = planner._backbone.profile.dims, planner._batch(asked.micro_batch_size)
+    rows, frames, _, height, width = batch.latents_BFCHW.shape
+    of_clean_half = 2 * dims.num_layers * rows * frames * height * width * dims.dim * 4
+    assert found[1] - found[0] == pytest.approx(2 * of_clean_half, rel=0.1)
 
 
 def test_checkpointing_keeps_far_less_and_replicas_hold_everything() -> None:
