@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from solarwm.backbones.seam import VideoCodec
+from solarwm.checkpoints import rng
 from solarwm.data.index import read_index
 from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.group import RankGroup
@@ -96,10 +97,15 @@ class TrainingValidation:
         """Generate, measure and publish every pass, then tell a `validation` event.
 
         A clip that cannot be made leaves an error record and is counted; training goes on. A pass
-        on an average that does not exist is reported as not started. Collective over all ranks.
+        on an average that does not exist is reported as not started. Weights and random states are those
+        of before, also when it raises. Collective over all ranks.
         """
-        with self._session.phase("validate"):
-            report = self._generate(step)
+        draws = rng.capture()
+        try:
+            with self._session.phase("validate"):
+                report = self._generate(step)
+        finally:
+            rng.restore(draws, place="validation")
         self._session.emit("validation", step=step, report=report)
 
     def _generate(self, step: int) -> dict[str, Any]:
