@@ -6,28 +6,14 @@ Standard library and numpy only, so that a plan can be drawn without a model.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from solarwm.errors.types import SolarError
-
-
-class CaseRow(Protocol):
-    """What the selection reads of an index row."""
-
-    @property
-    def sample_id(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def start_frame(self) -> int | None: ...
-    @property
-    def extra(self) -> Mapping[str, Any]: ...
+from solarwm.inference.selection import PERMUTATION, CaseRow, SelectionRule, draw_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,27 +57,20 @@ class Case:
         }
 
 
-def draw_seed(purpose: str, first: int, second: int, third: int) -> int:
-    """S(a,b,c,d): the low 31 bits of the little-endian BLAKE2b-64 of `a|b|c|d` (published
-    seeds)."""
-    text = f"{purpose}|{first}|{second}|{third}"
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") & 0x7FFFFFFF
-
-
-def candidate_order(num_rows: int, selection_seed: int) -> list[int]:
-    """Every row index in the published order of trial: `Random(seed).sample(range(n), n)`."""
-    return random.Random(selection_seed).sample(range(num_rows), num_rows)
-
-
-def start_frame(row: CaseRow, slot: int, *, num_frames: int, span_frames: int) -> int:
+def start_frame(
+    row: CaseRow, slot: int, *, num_frames: int, span_frames: int, starts: str = "row"
+) -> int:
     """First source frame of a case: the row's own, else the published draw over every start that
-    fits.
+    fits; see `SelectionRule.starts`.
 
     `num_frames` counts the source frames there are, `span_frames` those a clip reaches over.
     Raises `inference.clip-too-short` (exit 3).
     """
     latest = num_frames - span_frames
-    start = row.start_frame
+    start = 0 if starts == "zero" else row.start_frame
+    if starts == "adjusted" and latest >= 0 and start is not None and not 0 <= start <= latest:
+        seed = draw_seed(f"variable-rollout-start:{row.key}", 0, 0, slot)
+        return int(np.random.RandomState(seed).randint(0, latest + 1))
     if latest < 0 or (start is not None and not 0 <= start <= latest):
         asked = f" from frame {start}" if start is not None else ""
         raise SolarError(
@@ -107,15 +86,6 @@ def start_frame(row: CaseRow, slot: int, *, num_frames: int, span_frames: int) -
     return int(generator.randint(0, latest + 1))
 
 
-def noise_seed(row: CaseRow, slot: int, base_seed: int) -> int:
-    """Seed of a case's start noise: the row's own, else S(`validation-noise`, 0, slot, base
-    seed)."""
-    own = row.extra.get("validation_noise_seed")
-    if isinstance(own, int) and not isinstance(own, bool):
-        return own
-    return draw_seed("validation-noise", 0, slot, base_seed)
-
-
 def select_cases(
     rows: Sequence[CaseRow],
     count: int,
@@ -125,8 +95,9 @@ def select_cases(
     measure: Callable[[Any], tuple[int, int]],
     identify: Callable[[Any, int], ClipIdentity],
     is_rejection: Callable[[SolarError], bool],
+    rule: SelectionRule = PERMUTATION,
 ) -> tuple[Case, ...]:
-    """The first `count` acceptable rows of the published order, in slots 0, 1, ...
+    """The first `count` acceptable rows of the published order of `rule`, in slots 0, 1, ...
 
     `measure(row)` gives the source frames a row has and those a clip reaches over.
     `identify(row, start)` reads a clip's camera and raises where it is unfit; a fault for which
@@ -134,13 +105,15 @@ def select_cases(
     Raises `inference.too-few-cases` (exit 3).
     """
     cases: list[Case] = []
-    refused = 0
-    for ordinal, row_index in enumerate(candidate_order(len(rows), selection_seed)):
-        if len(cases) == count:
-            break
+    refused, tried = 0, 0
+    candidate = rule.candidates(rows, count, selection_seed)
+    while len(cases) < count and (row_index := candidate(len(cases))) is not None:
+        ordinal, tried = tried, tried + 1
         row, slot = rows[row_index], len(cases)
         num_frames, span_frames = measure(row)
-        start = start_frame(row, slot, num_frames=num_frames, span_frames=span_frames)
+        start = start_frame(
+            row, slot, num_frames=num_frames, span_frames=span_frames, starts=rule.starts
+        )
         try:
             clip = identify(row, start)
         except SolarError as fault:
@@ -155,9 +128,14 @@ def select_cases(
                 sample_id=row.sample_id,
                 prompt=clip.prompt,
                 start_frame=start,
-                noise_seed=noise_seed(row, slot, base_noise_seed),
+                noise_seed=rule.noise_seed(row, slot, base_noise_seed),
                 camera_fingerprint=clip.fingerprint,
-                metadata={**clip.metadata, "selection_candidate_ordinal": ordinal},
+                metadata={
+                    **clip.metadata,
+                    "selection_candidate_ordinal": ordinal,
+                    "variable_rollout_start_adjusted": rule.starts == "adjusted"
+                    and row.start_frame not in (None, start),
+                },
                 frames=clip.frames,
             )
         )

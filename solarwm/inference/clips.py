@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2s
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from solarwm.data.cameras import CameraRules
-from solarwm.data.index import Index
+from solarwm.data.index import Index, read_index
 from solarwm.data.records import (
     SKIPPED_CODES,
     RawClip,
@@ -26,21 +27,46 @@ from solarwm.data.records import (
 from solarwm.data.rows import Row
 from solarwm.data.shards import ShardReader
 from solarwm.data.windows import frame_offsets, retimed_frames
+from solarwm.inference import plan as plans
 from solarwm.inference.cases import Case, ClipIdentity, select_cases
 from solarwm.inference.plan import ClipCut
 from solarwm.inference.publication import public_names
+from solarwm.inference.selection import PERMUTATION, SelectionRule, selection_rule
+
+if TYPE_CHECKING:
+    from solarwm.config.resolve import ResolvedRun
+
+
+def open_clips(
+    resolved: ResolvedRun, reader: ShardReader, index_path: Path | None = None
+) -> HeldOutClips:
+    """The held-out clips of a config, or the rows of another index. Raises `index.*` (exit 3)."""
+    return HeldOutClips(
+        index=read_index(index_path or plans.test_index_path(resolved)),
+        reader=reader,
+        cut=plans.clip_cut(resolved),
+        rules=plans.camera_rules(resolved),
+        rule=selection_rule(resolved),
+    )
 
 
 class HeldOutClips:
     """The test index and its shards. Not for several threads."""
 
     def __init__(
-        self, *, index: Index, reader: ShardReader, cut: ClipCut, rules: CameraRules
+        self,
+        *,
+        index: Index,
+        reader: ShardReader,
+        cut: ClipCut,
+        rules: CameraRules,
+        rule: SelectionRule = PERMUTATION,
     ) -> None:
         self._index = index
         self._reader = reader
         self._cut = cut
         self._rules = rules
+        self._rule = rule
         self._cases: tuple[Case, ...] = ()
 
     def select(self, count: int, *, selection_seed: int, base_noise_seed: int) -> tuple[Case, ...]:
@@ -64,6 +90,7 @@ class HeldOutClips:
             measure=self._measure,
             identify=self._identify,
             is_rejection=lambda fault: fault.code in SKIPPED_CODES,
+            rule=self._rule,
         )
 
     def clip(self, case: Case) -> RawClip:
@@ -116,8 +143,8 @@ class HeldOutClips:
         return num_frames_of(row, manifest)
 
     def _frames(self, row: Row, num_frames: int) -> int:
-        left = num_frames - (row.start_frame or 0)
-        available = retimed_frames(left, source_fps=row.fps, output_fps=self._cut.fps)
+        left = 0 if self._rule.starts != "row" else row.start_frame or 0
+        available = retimed_frames(num_frames - left, source_fps=row.fps, output_fps=self._cut.fps)
         return self._cut.fitting(available)
 
     def _identify(self, row: Row, start: int) -> ClipIdentity:
@@ -151,7 +178,6 @@ class HeldOutClips:
                 "train_latent_frames": self._cut.latents,
                 "source_frame_last": track.frame_indices[-1],
                 "camera_translation_transform": self._cut.translation_transform,
-                "variable_rollout_start_adjusted": False,
                 "validation_input_status": "ok",
                 "artifact_valid": True,
                 **published,

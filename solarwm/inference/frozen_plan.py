@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from solarwm.config.resolve import require_no_placeholders
 from solarwm.data.digest import inspect_index
-from solarwm.data.index import read_index
 from solarwm.data.transport.choice import open_reader
 from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans
 from solarwm.inference.cases import Case
-from solarwm.inference.clips import HeldOutClips
+from solarwm.inference.clips import open_clips
 from solarwm.runs.session import run_directory
 from solarwm.storage import digests, durable
 
@@ -118,12 +117,7 @@ def planned(resolved: ResolvedRun, *, working_directory: Path) -> dict[str, Any]
     numerics = "published" if config.model.numerics == "published" else "corrected"
     passes = plans.pass_plans(resolved, numerics=numerics)
     with open_reader(config.data) as reader:
-        clips = HeldOutClips(
-            index=read_index(plans.test_index_path(resolved)),
-            reader=reader,
-            cut=plans.clip_cut(resolved),
-            rules=plans.camera_rules(resolved),
-        )
+        clips = open_clips(resolved, reader)
         cases = clips.select(
             config.validation.sample_count,
             selection_seed=config.validation.selection_seed,

@@ -23,8 +23,9 @@ from solarwm.data.framing import framed
 from solarwm.data.records import RawClip
 from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans_of
-from solarwm.inference.cases import Case, draw_seed
+from solarwm.inference.cases import Case
 from solarwm.inference.plan import ClipCut, PassPlan
+from solarwm.inference.selection import draw_seed
 
 if TYPE_CHECKING:
     from solarwm.config.resolve import ResolvedRun

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from solarwm.data.index import read_index
 from solarwm.data.shards import ShardReader
 from solarwm.data.transport.choice import open_reader
 from solarwm.errors.types import SolarError
 from solarwm.inference import plan as plans_of
-from solarwm.inference.clips import HeldOutClips
+from solarwm.inference.clips import HeldOutClips, open_clips
 from solarwm.inference.own_clip import OwnClip, OwnRequest, open_own
 from solarwm.inference.publication import CameraPublication, generation_root, publication_of
 from solarwm.inference.transaction import GenerationStore
@@ -90,12 +89,7 @@ def prepare(
     else:
         path = plans_of.train_index_path if first_row else plans_of.test_index_path
         index_path = path(resolved)
-        clips = HeldOutClips(
-            index=read_index(index_path),
-            reader=reader,
-            cut=plans_of.clip_cut(resolved),
-            rules=plans_of.camera_rules(resolved),
-        )
+        clips = open_clips(resolved, reader, index_path)
         if first_row:
             cases = clips.first(base_noise_seed=seed)
         else:

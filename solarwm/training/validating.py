@@ -12,7 +12,6 @@ import torch
 
 from solarwm.backbones.seam import VideoCodec
 from solarwm.checkpoints import rng
-from solarwm.data.index import read_index
 from solarwm.data.transport.choice import open_reader
 from solarwm.distributed.group import RankGroup
 from solarwm.distributed.sharding import compute_dtype
@@ -20,7 +19,7 @@ from solarwm.errors.types import SolarError
 from solarwm.inference import frozen_plan
 from solarwm.inference import plan as plans
 from solarwm.inference.cases import Case, owned
-from solarwm.inference.clips import HeldOutClips
+from solarwm.inference.clips import open_clips
 from solarwm.inference.encoding import EncodedCase
 from solarwm.inference.passes import (
     Generator,
@@ -69,15 +68,13 @@ class TrainingValidation:
         self._every = config.validate_every
         self._steps = frozenset(getattr(config.runtime, "validation_steps", ()))
         self._passes = plans.pass_plans(resolved, numerics=numerics)
-        self._clips = HeldOutClips(
-            index=read_index(plans.test_index_path(resolved)),
-            reader=open_reader(
+        self._clips = open_clips(
+            resolved,
+            open_reader(
                 config.data,
                 cache_dir=getattr(config.runtime, "validation_cache_dir", None),
                 cache_max_gib=getattr(config.runtime, "validation_cache_max_gib", None),
             ),
-            cut=plans.clip_cut(resolved),
-            rules=plans.camera_rules(resolved),
         )
         self._cases = self._clips.select(
             config.validation.sample_count,

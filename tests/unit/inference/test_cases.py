@@ -6,15 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from solarwm.errors.types import SolarError
-from solarwm.inference.cases import (
-    ClipIdentity,
-    candidate_order,
-    draw_seed,
-    noise_seed,
-    owned,
-    select_cases,
-    start_frame,
-)
+from solarwm.inference.cases import ClipIdentity, owned, select_cases, start_frame
+from solarwm.inference.selection import PERMUTATION, candidate_order, draw_seed
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ def test_too_few_usable_rows_are_told_with_their_number():
 def test_a_row_keeps_its_own_start_and_noise_seed():
     row = _Row("local/a", start_frame=12, extra={"validation_noise_seed": 7})
     assert start_frame(row, 5, num_frames=100, span_frames=33) == 12
-    assert noise_seed(row, 5, 42) == 7
+    assert PERMUTATION.noise_seed(row, 5, 42) == 7
 
 
 def test_a_drawn_start_leaves_room_for_the_clip_and_may_be_the_last_that_fits():
