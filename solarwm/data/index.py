@@ -6,12 +6,14 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from solarwm.data import sidecar
 from solarwm.data.columns import Table, tables
 from solarwm.data.lines import iterate_lines
 from solarwm.data.rows import IDENTITY_FIELDS, Row, row_fault, shard_identity, typed_row
@@ -23,11 +25,15 @@ FaultSink = Callable[[SolarError], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """All rows of one index file; row order is authoritative."""
+    """All rows of one index file; row order is authoritative.
+
+    The rows of a large index are decoded when they are looked at; ask for each no more often than
+    needed.
+    """
 
     path: Path
-    rows: tuple[Row, ...]
-    ends: tuple[int, ...] = field(repr=False)
+    rows: Sequence[Row]
+    ends: Sequence[int] = field(repr=False)
     """Running sum of `epoch_repeats`: where the virtual occurrences of each row end."""
 
     def __len__(self) -> int:
@@ -36,21 +42,59 @@ class Index:
     @property
     def num_occurrences(self) -> int:
         """Virtual occurrences of one epoch: the sum of `epoch_repeats`."""
-        return self.ends[-1]
+        return int(self.ends[-1])
 
     def occurrence(self, position: int) -> tuple[Row, int]:
         """The row at a virtual position of the epoch, and which repeat of it this is."""
         ordinal = bisect_right(self.ends, position)
         row = self.rows[ordinal]
-        return row, position - (self.ends[ordinal] - row.epoch_repeats)
+        return row, position - (int(self.ends[ordinal]) - row.epoch_repeats)
 
 
-def read_index(path: Path) -> Index:
-    """The whole index, checked; raises SolarError `index.*` (exit 3) at the first fault."""
-    rows = tuple(typed_row(row, ordinal) for ordinal, row in iterate_rows(Path(path)))
-    return Index(
-        path=Path(path), rows=rows, ends=tuple(accumulate(row.epoch_repeats for row in rows))
-    )
+def read_index(
+    path: Path, *, cache: Path | None = None, least_bytes: int = sidecar.LEAST_BYTES
+) -> Index:
+    """The whole index, checked; raises SolarError `index.*` (exit 3) at the first fault.
+
+    A file of `least_bytes` or more is checked once and its rows are kept in `cache` (default: the
+    user's cache directory), so that the next reading takes no time and all processes of a machine
+    share them. Where that cannot be, they are held in memory.
+    """
+    path = Path(path)
+    if path.is_file() and path.stat().st_size >= least_bytes:
+        stored = sidecar.stored_rows(
+            path,
+            lambda: _lines_of(path),
+            parse=partial(_row_of, _Seen()),
+            again=lambda: _anew(path, directory).rows,
+            directory=(directory := cache or sidecar.cache_directory()),
+        )
+        if stored is not None:
+            return Index(path=path, rows=stored, ends=stored.ends)  # type: ignore[arg-type]
+    return _in_memory(path)
+
+
+def _in_memory(path: Path) -> Index:
+    rows = tuple(typed_row(row, ordinal) for ordinal, row in iterate_rows(path))
+    return Index(path=path, rows=rows, ends=tuple(accumulate(row.epoch_repeats for row in rows)))
+
+
+def _anew(path: Path, directory: Path) -> Index:
+    """The index once more after its kept rows turned out damaged."""
+    for place in directory.glob(f"{sidecar.owner_of(path)}-*.rows"):
+        place.unlink(missing_ok=True)
+    return read_index(path, cache=directory, least_bytes=0)
+
+
+def _lines_of(path: Path) -> sidecar.Lines:
+    for batch in iterate_batches(path):
+        for line, row in zip(batch.lines, batch.rows, strict=True):
+            yield line[2], row.get("epoch_repeats", 1)
+
+
+def _row_of(seen: _Seen, line: bytes, ordinal: int) -> Row:
+    """The typed row of a line that was checked before."""
+    return typed_row(_parsed(line, seen), ordinal)
 
 
 def head_rows(path: Path, count: int) -> tuple[Row, ...]:
@@ -133,7 +177,9 @@ def iterate_batches(
 
 def ensure_disjoint(train: Index, test: Index) -> None:
     """Raises SolarError `index.overlap` (exit 3) when a sample id stands in both indexes."""
-    shared = {row.sample_id for row in train.rows} & {row.sample_id for row in test.rows}
+    few, many = sorted((train, test), key=len)
+    ids = {row.sample_id for row in few.rows}
+    shared = {row.sample_id for row in many.rows if row.sample_id in ids}
     if shared:
         shown = ", ".join(sorted(shared)[:3])
         raise SolarError(

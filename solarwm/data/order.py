@@ -8,7 +8,7 @@ samples (docs/decisions/0002-keyed-randomness.md).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
@@ -36,21 +36,24 @@ class IndexedOrder:
     the repeats.
     """
 
-    def __init__(self, seed: int, repeats: Iterable[int]) -> None:
+    def __init__(
+        self, seed: int, repeats: Iterable[int] = (), *, ends: Sequence[int] | None = None
+    ) -> None:
+        """`repeats` of every row, or their running sums as `ends`."""
         self.seed = seed
-        self._ends = tuple(accumulate(repeats))
-        if not self._ends:
+        self._ends = tuple(accumulate(repeats)) if ends is None else ends
+        if not len(self._ends):
             raise ValueError("an order needs at least one row")
 
     @classmethod
     def of(cls, index: Index, seed: int) -> IndexedOrder:
         """The order of an index."""
-        return cls(seed, (row.epoch_repeats for row in index.rows))
+        return cls(seed, ends=index.ends)
 
     @property
     def num_occurrences_per_epoch(self) -> int:
         """Virtual occurrences of one epoch."""
-        return self._ends[-1]
+        return int(self._ends[-1])
 
     def occurrence(self, k: int) -> Occurrence:
         """Occurrence k, counted from the start of training; every epoch holds each (row, repeat)
@@ -97,7 +100,7 @@ class IndexedOrder:
 
     def _at(self, epoch: int, position: int) -> Occurrence:
         ordinal = bisect_right(self._ends, position)
-        before = self._ends[ordinal - 1] if ordinal else 0
+        before = int(self._ends[ordinal - 1]) if ordinal else 0
         return Occurrence(epoch, ordinal, position - before)
 
 
