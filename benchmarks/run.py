@@ -16,6 +16,7 @@ from benchmarks import (
     data_index,
     data_reads,
     forcing,
+    generation,
     objectives,
     rollout,
     sequence_parallel,
@@ -37,6 +38,7 @@ def main() -> None:
             "forcing",
             "objectives",
             "rollout",
+            "generation",
             "walk",
             "sequence-parallel",
             "checkpoint",
@@ -58,6 +60,8 @@ def main() -> None:
         rows += objectives.rows(rounds=rounds)
     if options.only in (None, "rollout"):
         rows += rollout.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "generation"):
+        rows += generation.rows(rounds=rounds)
     if options.only in (None, "walk"):
         rows += walk.rows(rounds=rounds)
     if options.only in (None, "sequence-parallel"):

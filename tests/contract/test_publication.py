@@ -35,6 +35,15 @@ def link(*args, **kwargs):
     return real(*args, **kwargs)
 durable.link_create_only = link
 """
+BROKEN = """
+from solarwm.errors.types import SolarError
+from solarwm.inference.video import VideoWriter
+real = VideoWriter.write
+def write(self, frames):
+    if ".slot-000000." in str(self._path): raise SolarError("inference.video", "the encoder gave up")
+    return real(self, frames)
+VideoWriter.write = write
+"""
 BARE = """
 import errno, os
 from solarwm.storage import operations
@@ -46,7 +55,14 @@ operations._rename_exclusive = lambda source, target: False
 
 @pytest.fixture(scope="module")
 def publish(warm, small_world, drawn_weights):
-    def run(output: Path, run_id: str, *options: str, patch: str = "", **more: object):
+    def run(
+        output: Path,
+        run_id: str,
+        *options: str,
+        patch: str = "",
+        world_size: int = 1,
+        **more: object,
+    ):
         values = {
             "model.max_prior_clean_chunks": 1,
             "data.index_root": small_world,
@@ -67,7 +83,7 @@ def publish(warm, small_world, drawn_weights):
         }
         words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
         arguments = ["infer", "--config", str(CONFIG), *words, *options]
-        return warm.launch(output, arguments, patch=patch)
+        return warm.launch(output, arguments, patch=patch, world_size=world_size)
 
     return run
 
@@ -172,6 +188,50 @@ def test_names_are_created_where_there_are_no_links_and_no_exclusive_rename(
     assert not list(output.rglob(".*.partial"))
     taken = publish(output, "other", patch=BARE, validation__sample_count=1)
     assert taken.codes == [2]
+
+
+def test_two_ranks_that_share_a_clip_publish_the_bytes_of_one(publish, tmp_path) -> None:
+    trees = []
+    for world_size in (1, 2):
+        output = tmp_path / f"out-{world_size}"
+        ended = publish(
+            output,
+            "run",
+            world_size=world_size,
+            validation__sample_count=1,
+            distributed__world_size=world_size,
+            distributed__sequence_parallel_size=world_size,
+        )
+        assert ended.codes == [0] * world_size, ended.texts
+        trees.append(
+            {
+                str(path.relative_to(output)): path.read_bytes()
+                for folder in ("generate", "compare", "camera")
+                for path in (output / folder).glob("*/*")
+            }
+        )
+    assert len(trees[0]) == 3
+    assert trees[0] == trees[1]
+
+
+def test_a_failing_encoder_of_the_publishing_rank_leaves_its_peers_in_step(
+    publish, tmp_path
+) -> None:
+    output = tmp_path / "out"
+    ended = publish(
+        output,
+        "run",
+        patch=BROKEN,
+        world_size=2,
+        distributed__world_size=2,
+        distributed__sequence_parallel_size=2,
+    )
+    assert ended.codes == [4, 4], ended.texts
+    here = output / "runs" / "run" / "generation" / "nfe1"
+    assert [path.name for path in here.glob("slot-*")] == ["slot-000001"]
+    assert [path.name for path in (here / "errors").iterdir()] == ["slot-000000.json"]
+    assert not (output / "generate").exists()
+    assert not list(output.rglob("COMPLETE.json"))
 
 
 def test_two_passes_have_no_one_public_name(publish, tmp_path) -> None:
