@@ -238,6 +238,7 @@ def _commit(
 ) -> None:
     """Markers and the quality summary on rank 0; every rank learns whether slots are missing."""
     from solarwm.inference.passes import missing_slots
+    from solarwm.inference.sheets import write_sheet
 
     store, passes, cases = prepared.store, prepared.passes, prepared.cases
     group.collectives.barrier(label="clips published")
@@ -249,6 +250,8 @@ def _commit(
             for plan in passes
             if not any(plan in missing for missing in lacking.values())
         ]
+        for entry in entries:
+            write_sheet(store, entry["pass"])
         validation: Any = prepared.resolved.config.validation
         if not lacking:
             store.commit(

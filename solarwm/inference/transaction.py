@@ -4,6 +4,7 @@ last.
     generation/plan.json                         what is made; a resume must ask for the same
     generation/<pass>/slot-NNNNNN/manifest.json  beside its artifacts, renamed into place together
     generation/<pass>/errors/slot-NNNNNN.json    why a clip is missing
+    generation/<pass>/sheet.png                  every clip at a few moments (`sheets`)
     generation/<pass>/ordered-manifest.jsonl     every sample manifest in slot order
     generation/<pass>/COMPLETE.json              the pass is whole
     generation/COMPLETE.json                     every pass is whole

@@ -31,6 +31,7 @@ from solarwm.inference.passes import (
 )
 from solarwm.inference.plan import PassPlan
 from solarwm.inference.quality import summarise
+from solarwm.inference.sheets import write_sheet
 from solarwm.inference.transaction import GenerationStore
 from solarwm.training.loop import Session
 from solarwm.training.schedule import due
@@ -182,6 +183,8 @@ class TrainingValidation:
             for plan in started
             if not any(plan in missing for missing in lacking.values())
         ]
+        for entry in entries:
+            write_sheet(store, entry["pass"])
         validation = self._resolved.config.validation
         if started and not lacking:
             store.commit(

@@ -35,6 +35,15 @@ def link(*args, **kwargs):
     return real(*args, **kwargs)
 durable.link_create_only = link
 """
+MIDWAY = """
+import os, signal
+from solarwm.inference.video import VideoWriter
+real = VideoWriter.write
+def write(self, frames):
+    real(self, frames)
+    if ".slot-000001." in str(self._path): os.kill(os.getpid(), signal.SIGKILL)
+VideoWriter.write = write
+"""
 BROKEN = """
 from solarwm.errors.types import SolarError
 from solarwm.inference.video import VideoWriter
@@ -159,12 +168,18 @@ def test_a_publication_has_the_published_names_receipts_and_markers(publish, tmp
     assert _tree(output, "first") == before
 
 
-def test_a_publication_killed_between_two_names_is_finished_by_a_resume(publish, tmp_path) -> None:
+def test_a_publication_killed_midway_and_between_two_names_is_finished_by_a_resume(
+    publish, tmp_path
+) -> None:
     output = tmp_path / "out"
     assert publish(output, "run").codes == [0]
     whole = _tree(output, "run")
     output.rename(tmp_path / "straight")
-    ended = publish(output, "run", patch=KILL.format(number=2))
+    ended = publish(output, "run", patch=MIDWAY)
+    assert ended.codes == [-9]
+    assert list(output.rglob(".slot-*/video.mp4"))
+    assert not list(output.rglob("slot-000001"))
+    ended = publish(output, "run", "--resume", patch=KILL.format(number=2))
     assert ended.codes == [-9]
     assert not (output / "runs" / "run" / "publication" / "COMPLETE.json").exists()
     ended = publish(output, "run", "--resume", patch=KILL.format(number=5))
