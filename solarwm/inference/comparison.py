@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from solarwm.errors.types import SolarError
-from solarwm.inference.quality import psnr
-from solarwm.inference.video import read_mp4, side_by_side, write_mp4
+from solarwm.inference.figures import BLOCK, ClipFigures, RunningPsnr
+from solarwm.inference.video import VideoWriter, read_blocks
 
 FREE = ("solver", "num_inference_steps", "shift", "weights", "numerics", "mode")
 """Settings of a pass that `allow` may name; camera and length never differ."""
-_WINDOW = 8
-_C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +37,16 @@ class Side:
         path = self.root / pass_name / f"slot-{slot:06d}" / "manifest.json"
         return json.loads(path.read_bytes()) if path.is_file() else None
 
-    def frames(self, pass_name: str, slot: int) -> np.ndarray:
-        """The generated frames uint8 [N,Y,X,3]."""
-        return read_mp4(self.root / pass_name / f"slot-{slot:06d}" / "video.mp4")
+    def frames(self, pass_name: str, slot: int) -> Iterator[np.ndarray]:
+        """The generated frames uint8 [n,Y,X,3], a block at a time."""
+        return read_blocks(self.root / pass_name / f"slot-{slot:06d}" / "video.mp4", BLOCK)
 
-    def truth(self, pass_name: str, slot: int) -> np.ndarray | None:
+    def truth(self, pass_name: str, slot: int) -> Iterator[np.ndarray] | None:
         """The true frames, from the left half of the clip's comparison; None without one."""
         path = self.root / pass_name / f"slot-{slot:06d}" / "compare.mp4"
         if not path.is_file():
             return None
-        pair = read_mp4(path)
-        return pair[:, :, : pair.shape[2] // 2]
+        return (pair[:, :, : pair.shape[2] // 2] for pair in read_blocks(path, BLOCK))
 
 
 def open_side(root: Path) -> Side:
@@ -122,76 +121,51 @@ def compare(
             manifests = (one.manifest(name, slot), two.manifest(name, slot))
             if None in manifests:
                 continue
-            pictures = (one.frames(name, slot), two.frames(name, slot))
             own_truth = (manifests[0] or {}).get("metrics", {}).get("camera") == "source"
             truth = one.truth(name, slot) if own_truth else None
-            record: dict[str, Any] = {
-                "pass": name,
-                "slot": slot,
-                "sample_id": case["sample_id"],
-                "one": clip_figures(pictures[0], truth),
-                "two": clip_figures(pictures[1], truth),
-                "between": {"psnr": _shared_psnr(*pictures)},
-            }
+            path = None
             if videos is not None:
                 videos.mkdir(parents=True, exist_ok=True)
                 path = videos / f"{name}-slot-{slot:06d}.mp4"
-                pair = side_by_side(*pictures)
-                write_mp4(path, pair if truth is None else side_by_side(truth, pair), fps)
-                record["video"] = path.name
+            blocks = (one.frames(name, slot), two.frames(name, slot))
+            record = {
+                "pass": name,
+                "slot": slot,
+                "sample_id": case["sample_id"],
+                **_case(*blocks, truth, path, fps),
+            }
             found.append(record)
             on_case(record)
     return found
 
 
-def clip_figures(frames_NYX3: np.ndarray, truth_NYX3: np.ndarray | None) -> dict[str, float]:
-    """Figures of one clip: `change`, the mean step between neighbouring frames; against the truth
-    `psnr`, `ssim`, `change_ratio` (1 = as lively as the truth) and `motion_error`, the mean distance
-    in pixels between its picture-wide motion and the truth's."""
-    figures = {"change": _change(frames_NYX3)}
-    if truth_NYX3 is None:
-        return figures
-    count = min(len(frames_NYX3), len(truth_NYX3))
-    frames, truth = frames_NYX3[:count], truth_NYX3[:count]
-    apart = global_motion(frames) - global_motion(truth)
-    figures |= {
-        "psnr": psnr(frames, truth),
-        "ssim": ssim(frames[1:], truth[1:]),
-        "change_ratio": figures["change"] / max(_change(truth), 1e-9),
-        "motion_error": float(np.linalg.norm(apart, axis=1).mean()) if count > 1 else 0.0,
-    }
-    return figures
-
-
-def ssim(frames_NYX3: np.ndarray, reference_NYX3: np.ndarray) -> float:
-    """Mean structural similarity of grey pictures over windows of 8 x 8 (Wang et al. 2004, uniform
-    windows); 1 for equal clips."""
-    values = []
-    for one, two in zip(_grey(frames_NYX3), _grey(reference_NYX3), strict=True):
-        mean_one, mean_two = _box(one), _box(two)
-        spread_one = _box(one * one) - mean_one**2
-        spread_two = _box(two * two) - mean_two**2
-        shared = _box(one * two) - mean_one * mean_two
-        above = (2 * mean_one * mean_two + _C1) * (2 * shared + _C2)
-        below = (mean_one**2 + mean_two**2 + _C1) * (spread_one + spread_two + _C2)
-        values.append(float((above / below).mean()))
-    return math.fsum(values) / len(values)
-
-
-def global_motion(frames_NYX3: np.ndarray) -> np.ndarray:
-    """How the picture as a whole moves from frame to frame, in whole pixels [N-1,2] (down, right), by
-    phase correlation."""
-    grey = _grey(frames_NYX3)
-    grey = (grey - grey.mean(axis=(1, 2), keepdims=True)) * _taper(grey.shape[1:])
-    spectra = np.fft.rfft2(grey)
-    cross = spectra[1:] * np.conj(spectra[:-1])
-    surface = np.fft.irfft2(cross / np.maximum(np.abs(cross), 1e-9), s=grey.shape[1:])
-    height, width = grey.shape[1:]
-    peak = surface.reshape(len(surface), -1).argmax(axis=1)
-    down, right = np.divmod(peak, width)
-    down = np.where(down > height // 2, down - height, down)
-    right = np.where(right > width // 2, right - width, right)
-    return np.stack([down, right], axis=1).astype(np.float64)
+def _case(
+    one: Iterator[np.ndarray],
+    two: Iterator[np.ndarray],
+    truth: Iterator[np.ndarray] | None,
+    video: Path | None,
+    fps: float,
+) -> dict[str, Any]:
+    """Figures of one case, block by block; writes the videos side by side, as long as the shortest."""
+    figures = (ClipFigures(), ClipFigures())
+    between = RunningPsnr()
+    none = np.zeros((0, 0, 0, 3), np.uint8)
+    with ExitStack() as files:
+        writer = None if video is None else files.enter_context(VideoWriter(video, fps))
+        for mine, theirs, true in zip_longest(one, two, truth or (), fillvalue=none):
+            for clip, frames in zip(figures, (mine, theirs), strict=True):
+                if len(frames):
+                    clip.add(frames, true[: len(frames)] if len(true) else None)
+            common = min(len(mine), len(theirs))
+            if common:
+                between.add(mine[:common], theirs[:common])
+            shown = min(common, len(true)) if truth is not None else common
+            if writer is not None and shown:
+                sides = [true, mine, theirs] if truth is not None else [mine, theirs]
+                writer.write(np.concatenate([side[:shown] for side in sides], axis=2))
+    record: dict[str, Any] = {"one": figures[0].table(), "two": figures[1].table()}
+    record["between"] = {"psnr": between.value()}
+    return record if video is None else {**record, "video": video.name}
 
 
 def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -214,34 +188,6 @@ def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
             entry[side]["better_cases"] = wins
         table[name] = entry
     return table
-
-
-def _shared_psnr(one: np.ndarray, two: np.ndarray) -> float:
-    count = min(len(one), len(two))
-    return psnr(one[:count], two[:count])
-
-
-def _change(frames_NYX3: np.ndarray) -> float:
-    if len(frames_NYX3) < 2:
-        return 0.0
-    values = frames_NYX3.astype(np.float32)
-    return float(np.abs(np.diff(values, axis=0)).mean())
-
-
-def _grey(frames_NYX3: np.ndarray) -> np.ndarray:
-    return frames_NYX3.astype(np.float64) @ np.array([0.299, 0.587, 0.114])
-
-
-def _taper(size: tuple[int, ...]) -> np.ndarray:
-    return np.outer(np.hanning(size[0] + 2)[1:-1], np.hanning(size[1] + 2)[1:-1])
-
-
-def _box(picture_YX: np.ndarray) -> np.ndarray:
-    """Means over every window of 8 x 8."""
-    total = np.pad(picture_YX.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
-    n = _WINDOW
-    area = total[n:, n:] - total[:-n, n:] - total[n:, :-n] + total[:-n, :-n]
-    return area / n**2
 
 
 def _same(field: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> None:

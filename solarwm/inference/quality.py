@@ -28,7 +28,7 @@ def psnr(frames_NYX3: np.ndarray, reference_NYX3: np.ndarray, *, first: int = 1)
     total = 0.0
     for picture, truth in zip(frames, reference, strict=True):
         total += _square(picture, truth)
-    return _decibels(total / frames.size)
+    return decibels(total / frames.size)
 
 
 def static(picture_YX3: np.ndarray, num_frames: int) -> np.ndarray:
@@ -88,7 +88,7 @@ class RunningFigures:
     def table(self) -> dict[str, Any]:
         """PSNR by name, and `baselines`; empty for a clip of one frame."""
         found: dict[str, Any] = {
-            name: _decibels(total / self._counts[name])
+            name: decibels(total / self._counts[name])
             for name, total in self._totals.items()
             if self._counts[name]
         }
@@ -230,7 +230,8 @@ def _square(picture_YX3: np.ndarray, truth_YX3: np.ndarray) -> float:
     return float(np.einsum("yxc,yxc->", difference, difference))
 
 
-def _decibels(mean_square: float) -> float:
+def decibels(mean_square: float) -> float:
+    """PSNR of a mean squared difference of 8-bit values, capped where they are equal."""
     if mean_square <= 0.0:
         return CAP_DB
     return min(CAP_DB, 10.0 * math.log10(255.0**2 / mean_square))

@@ -109,6 +109,21 @@ def read_mp4(path: Path) -> np.ndarray:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
 
+def read_blocks(path: Path, size: int) -> Iterator[np.ndarray]:
+    """The same frames, `size` at a time and fewer at the end."""
+    import av
+
+    with av.open(str(path)) as container:
+        block: list[np.ndarray] = []
+        for frame in container.decode(video=0):
+            block.append(frame.to_ndarray(format="rgb24"))
+            if len(block) == size:
+                yield np.stack(block)
+                block = []
+        if block:
+            yield np.stack(block)
+
+
 def side_by_side(truth_NYX3: np.ndarray, generated_NYX3: np.ndarray) -> np.ndarray:
     """Ground truth left, generated right, as many frames as the shorter of the two has."""
     _check_frames(truth_NYX3)

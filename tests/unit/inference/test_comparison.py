@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from solarwm.errors.types import SolarError
-from solarwm.inference import comparison
-from solarwm.inference.video import side_by_side, write_mp4
+from solarwm.inference import comparison, figures
+from solarwm.inference.video import read_mp4, side_by_side, write_mp4
 
 PLAN = {
     "family": "wan22_ti2v_5b",
@@ -64,8 +64,8 @@ def generation(root: Path, sigma: float, plan: dict | None = None) -> Path:
 
 def test_similarity_is_one_for_equal_clips_and_falls_with_noise() -> None:
     truth = clip(0)
-    assert comparison.ssim(truth, truth) == pytest.approx(1.0, abs=1e-12)
-    near, far = (comparison.ssim(noisy(truth, sigma), truth) for sigma in (5, 40))
+    assert figures.ssim(truth, truth) == pytest.approx(1.0, abs=1e-12)
+    near, far = (figures.ssim(noisy(truth, sigma), truth) for sigma in (5, 40))
     assert 0 < far < near < 1
 
 
@@ -74,14 +74,41 @@ def test_similarity_of_flat_pictures_follows_its_formula() -> None:
     two = np.full((1, 16, 16, 3), 120, np.uint8)
     c1 = (0.01 * 255) ** 2
     expected = (2 * 100 * 120 + c1) / (100**2 + 120**2 + c1)
-    assert comparison.ssim(one, two) == pytest.approx(expected, abs=1e-9)
+    assert figures.ssim(one, two) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("down", "right"), [(0, 3), (2, 0), (-3, 5)])
 def test_motion_of_the_whole_picture_is_found_in_pixels(down: int, right: int) -> None:
     picture = clip(3, frames=1, height=64, width=96)[0]
     frames = np.stack([np.roll(picture, (down * i, right * i), axis=(0, 1)) for i in range(5)])
-    assert comparison.global_motion(frames).tolist() == [[down, right]] * 4
+    assert figures.global_motion(frames).tolist() == [[down, right]] * 4
+
+
+@pytest.mark.parametrize("pieces", [[21], [1, 20], [8, 8, 5], [1] * 21])
+def test_figures_do_not_depend_on_the_blocks_and_follow_their_words(pieces: list[int]) -> None:
+    truth = clip(1, frames=18)
+    frames = np.concatenate([noisy(truth, 9.0), clip(2, frames=3)])
+    running = figures.ClipFigures()
+    start = 0
+    for size in pieces:
+        running.add(frames[start : start + size], truth[start : start + size])
+        start += size
+    found = running.table()
+    steps = np.abs(np.diff(frames.astype(float), axis=0)).mean()
+    lively = np.abs(np.diff(truth.astype(float), axis=0)).mean()
+    common = frames[:18]
+    apart = figures.global_motion(common) - figures.global_motion(truth)
+    error = ((common[1:].astype(float) - truth[1:]) ** 2).mean()
+    assert found == pytest.approx(
+        {
+            "change": steps,
+            "change_ratio": steps / lively,
+            "psnr": 10 * np.log10(255**2 / error),
+            "ssim": figures.ssim(common[1:], truth[1:]),
+            "motion_error": np.linalg.norm(apart, axis=1).mean(),
+        },
+        rel=1e-5,
+    )
 
 
 def test_the_nearer_generation_wins_every_figure(tmp_path: Path) -> None:
@@ -95,7 +122,7 @@ def test_the_nearer_generation_wins_every_figure(tmp_path: Path) -> None:
     assert table["one"]["ssim"] > table["two"]["ssim"]
     assert table["one"]["change_ratio"] < table["two"]["change_ratio"]
     assert (table["one"]["better_cases"], table["two"]["better_cases"]) == (2, 0)
-    shape = comparison.read_mp4(tmp_path / "videos" / "right-slot-000000.mp4").shape
+    shape = read_mp4(tmp_path / "videos" / "right-slot-000000.mp4").shape
     assert shape == (9, 32, 3 * 48, 3)
 
 
