@@ -62,6 +62,13 @@ def measure(
         pair = (_seconds(ours, clock), _seconds(anchor, clock))
         if round_index >= warmup:
             pairs.append(pair)
+    return of_pairs(name, pairs, anchor_name=anchor_name, target=target)
+
+
+def of_pairs(
+    name: str, pairs: Sequence[tuple[float, float]], *, anchor_name: str, target: float
+) -> Ratio:
+    """The row of (ours, anchor) seconds taken together."""
     ratios = [a / b for a, b in pairs]
     low, high = bootstrap_interval(ratios)
     return Ratio(

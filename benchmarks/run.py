@@ -14,6 +14,7 @@ from benchmarks import (
     checkpoint,
     command_line,
     data_index,
+    data_loader,
     data_reads,
     forcing,
     generation,
@@ -44,6 +45,7 @@ def main() -> None:
             "checkpoint",
             "data-reads",
             "data-index",
+            "data-loader",
         ],
         help="one part",
     )
@@ -72,6 +74,8 @@ def main() -> None:
         rows += data_reads.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "data-index"):
         rows += data_index.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "data-loader"):
+        rows += data_loader.rows(rounds=rounds, quick=options.quick)
     print(table(rows))
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
