@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2s
 from itertools import repeat
@@ -19,6 +21,7 @@ from solarwm.errors.types import SolarError
 
 _PLAIN_TYPES = frozenset((str, int, bool, type(None)))
 _SORTED_LINE = orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+_WAITING = 8
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
@@ -56,18 +59,25 @@ def _inspected(path: Path, on_fault: FaultSink | None) -> IndexReport:
     whole, ids, rows = blake2s(), blake2s(), blake2s()
     num_rows = 0
     occurrences = 0
-    for batch in iterate_batches(path, tap=whole.update, on_fault=on_fault):
-        try:
-            quick = batch.tables is not None and all(map(_table_is_safe, batch.tables))
-            texts = list(map(_row_text, batch.rows)) if quick else None
-        except (TypeError, RecursionError):
-            texts = None
-        if texts is None:
-            texts = list(map(_digestible, repeat(path), batch.ordinals, batch.lines, batch.rows))
-        rows.update(b"".join(texts))
-        ids.update("".join([row["sample_id"] + "\n" for row in batch.rows]).encode())
-        num_rows += len(batch.rows)
-        occurrences += sum([row.get("epoch_repeats", 1) for row in batch.rows])
+    with _Beside() as beside:
+
+        def tap(chunk: bytes) -> None:
+            beside.call(whole.update, chunk)
+
+        for batch in iterate_batches(path, tap=tap, on_fault=on_fault):
+            try:
+                quick = batch.tables is not None and all(map(_table_is_safe, batch.tables))
+                texts = list(map(_row_text, batch.rows)) if quick else None
+            except (TypeError, RecursionError):
+                texts = None
+            if texts is None:
+                texts = list(
+                    map(_digestible, repeat(path), batch.ordinals, batch.lines, batch.rows)
+                )
+            beside.call(rows.update, b"".join(texts))
+            ids.update("".join([row["sample_id"] + "\n" for row in batch.rows]).encode())
+            num_rows += len(batch.rows)
+            occurrences += sum([row.get("epoch_repeats", 1) for row in batch.rows])
     return IndexReport(
         index=str(path.resolve()),
         rows=num_rows,
@@ -76,6 +86,29 @@ def _inspected(path: Path, on_fault: FaultSink | None) -> IndexReport:
         ordered_row_digest=rows.hexdigest(),
         decompressed_digest=whole.hexdigest(),
     )
+
+
+class _Beside:
+    """Calls in one thread beside the caller's, in order: hashing does not hold the interpreter
+    lock. At most `_WAITING` calls wait, so that memory stays small."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="digest")
+        self._waiting: deque[Future[object]] = deque()
+
+    def __enter__(self) -> _Beside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(wait=True)
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    def call(self, work: Callable[[bytes], object], data: bytes) -> None:
+        """Do it soon; waits while too much is waiting."""
+        self._waiting.append(self._thread.submit(work, data))
+        if len(self._waiting) > _WAITING:
+            self._waiting.popleft().result()
 
 
 def canonical_row(text: bytes, row: Mapping[str, Any]) -> bytes:
