@@ -87,7 +87,7 @@ def check_supported(resolved: ResolvedRun) -> None:
     if resolved.config.data.encoding != "online":  # type: ignore[attr-defined]
         raise SolarError(
             "cli.not-available",
-            "solarwm infer reads raw clips only",
+            "held-out clips are generated from raw data only",
             where="data.encoding",
             why="a comparison with the truth needs pixels, which pre-encoded data lack",
             fixes=["--set data.encoding=online"],
