@@ -139,6 +139,8 @@ def frozen(run: Path, plan: ValidationPlan) -> bool:
         data = path.read_bytes()
     except FileNotFoundError:
         return False
+    except OSError as fault:
+        raise _damaged(path, fault.strerror or "it cannot be read") from None
     held = _sound(path, data)
     for place, was, now in _differences(held, plan.body):
         raise SolarError(
@@ -177,14 +179,18 @@ def _sound(path: Path, data: bytes) -> dict[str, Any]:
     except (ValueError, AttributeError):
         held, why = {}, "it is no JSON object"
     if why:
-        raise SolarError(
-            "validation.plan-damaged",
-            "the frozen validation plan is not what was written",
-            where=str(path),
-            why=why,
-            fixes=["copy validation/frozen-plan.json again from a backup of the run"],
-        )
+        raise _damaged(path, why)
     return held
+
+
+def _damaged(path: Path, why: str) -> SolarError:
+    return SolarError(
+        "validation.plan-damaged",
+        "the frozen validation plan is not what was written",
+        where=str(path),
+        why=why,
+        fixes=["copy validation/frozen-plan.json again from a backup of the run"],
+    )
 
 
 def _differences(held: Any, now: Any, place: str = "") -> list[tuple[str, Any, Any]]:

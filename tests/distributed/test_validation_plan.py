@@ -96,13 +96,21 @@ def test_drift_is_refused_by_the_first_field_that_differs(
     assert caught.value.context["field"] == field
 
 
-def test_a_plan_that_was_edited_is_told_as_damaged(small_world: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["edited", "text", "list", "bytes", "folder"])
+def test_a_plan_that_is_not_what_was_written_is_told_as_damaged(
+    small_world: Path, tmp_path: Path, damage: str
+) -> None:
     run = tmp_path / "run"
     plan = _planned(small_world, run)
     del plan["state"]
     path = run / "validation" / "frozen-plan.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**plan, "case_count": 3}))
+    if damage == "folder":
+        path.mkdir()
+    else:
+        edited = json.dumps({**plan, "case_count": 3}).encode()
+        others = {"text": b"{", "list": b"[]", "bytes": b"\xff\xfe\x00"}
+        path.write_bytes(others.get(damage, edited))
     with pytest.raises(SolarError) as caught:
         _planned(small_world, run)
-    assert caught.value.code == "validation.plan-damaged"
+    assert (caught.value.code, caught.value.exit_code) == ("validation.plan-damaged", 3)
