@@ -15,7 +15,7 @@ from benchmarks.ratio import Ratio, measure
 from solarwm.data.shards import ShardReader
 from solarwm.data.video import decode_frames
 
-_SIZES = {"latent.bin": 100_000, "camera.npz": 4_000, "manifest.json": 600}
+SIZES = {"latent.bin": 100_000, "camera.npz": 4_000, "manifest.json": 600}
 _OPEN = 4
 
 
@@ -24,7 +24,7 @@ def rows(*, rounds: int, quick: bool = False) -> list[Ratio]:
     shards, samples = (6, 60) if quick else (24, 200)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        names = _write(root, shards, samples)
+        names = write_shards(root, shards, samples)
         order = random.Random(0).sample(names, min(600, len(names)))
         found = [
             measure(
@@ -50,9 +50,10 @@ def rows(*, rounds: int, quick: bool = False) -> list[Ratio]:
     return [*found, *_decoding(clip, rounds=min(rounds, 5))]
 
 
-def _write(root: Path, shards: int, samples: int) -> list[tuple[str, str]]:
+def write_shards(root: Path, shards: int, samples: int) -> list[tuple[str, str]]:
+    """Shards of samples with the members of `SIZES`; (shard, key) of each."""
     draw = random.Random(0)
-    bodies = {suffix: draw.randbytes(size) for suffix, size in _SIZES.items()}
+    bodies = {suffix: draw.randbytes(size) for suffix, size in SIZES.items()}
     names = []
     for shard in range(shards):
         with tarfile.open(root / f"{shard}.tar", "w") as archive:
@@ -67,7 +68,7 @@ def _write(root: Path, shards: int, samples: int) -> list[tuple[str, str]]:
 
 def _by_offset(root: Path, names: list[tuple[str, str]]) -> int:
     with ShardReader(root, max_open=_OPEN) as reader:
-        return sum(len(reader.read(s, f"{n}.{suffix}")) for s, n in names for suffix in _SIZES)
+        return sum(len(reader.read(s, f"{n}.{suffix}")) for s, n in names for suffix in SIZES)
 
 
 def _by_tarfile(root: Path, names: list[tuple[str, str]]) -> int:
@@ -79,7 +80,7 @@ def _by_tarfile(root: Path, names: list[tuple[str, str]]) -> int:
             if len(kept) > _OPEN:
                 kept.popitem(last=False)[1].close()
         kept.move_to_end(shard)
-        for suffix in _SIZES:
+        for suffix in SIZES:
             stream = kept[shard].extractfile(f"{name}.{suffix}")
             total += len(stream.read()) if stream is not None else 0
     for archive in kept.values():

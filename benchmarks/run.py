@@ -15,6 +15,7 @@ from benchmarks import (
     command_line,
     data_index,
     data_loader,
+    data_neighbours,
     data_reads,
     forcing,
     generation,
@@ -46,6 +47,7 @@ def main() -> None:
             "data-reads",
             "data-index",
             "data-loader",
+            "data-neighbours",
         ],
         help="one part",
     )
@@ -76,6 +78,8 @@ def main() -> None:
         rows += data_index.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "data-loader"):
         rows += data_loader.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "data-neighbours"):
+        rows += data_neighbours.rows(rounds=rounds, quick=options.quick)
     print(table(rows))
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
