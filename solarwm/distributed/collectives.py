@@ -89,8 +89,10 @@ class Collectives:
     def finish(self, work: Any, *, label: str) -> None:
         """Wait for what `start_sum` began."""
         if work is not None:
+            self.log.inside = True
             with collective_guard(label):
                 work.wait()
+            self.log.inside = False
 
     def gather(self, tensor: torch.Tensor, *, label: str) -> torch.Tensor:
         """`tensor` of every rank, stacked [ranks, ...] in rank order. Collective."""
@@ -126,8 +128,10 @@ class Collectives:
     @contextmanager
     def _entry(self, kind: str, label: str, tensor: torch.Tensor | None) -> Iterator[None]:
         self.log.enter(self.name, self.members, kind, label, tensor)
+        self.log.inside = True
         with collective_guard(label):
             yield
+        self.log.inside = False
 
 
 @contextmanager

@@ -22,6 +22,9 @@ from solarwm.distributed.order import OrderCheck
 from solarwm.distributed.sequence import SequenceGroup
 from solarwm.errors.types import SolarError
 
+FLIGHTS_KEPT = "2000"
+"""Collectives that PyTorch's flight recorder keeps, where the backend has one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroup:
@@ -108,6 +111,8 @@ def _join(launcher: Launcher, device: torch.device, timeout_s: float) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     timeout = timedelta(seconds=timeout_s)
     backend = BACKENDS[device.type]
+    if backend == "nccl":
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", FLIGHTS_KEPT)
     try:
         if launcher.world_size == 1:
             dist.init_process_group(

@@ -21,6 +21,8 @@ from solarwm.errors.types import SolarError
 
 KEPT = 256
 """Collectives that a log keeps in full."""
+TOLD = 16
+"""Collectives that a failure record tells."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.0002, 0.01
 _FAREWELL_S = 2.0
 
@@ -62,6 +64,8 @@ class CollectiveLog:
         self.world_rank = world_rank
         self.count = 0
         self.last = "none"
+        self.inside = False
+        """Whether the last collective has not returned; stays so when it failed."""
         self.recent: deque[Call] = deque(maxlen=KEPT)
         self.check: OrderCheck | None = None
         """Set to compare every collective with the other ranks before it is made."""
@@ -93,6 +97,19 @@ class CollectiveLog:
         self._digests[group] = blake2b(before + str(call).encode(), digest_size=16).digest()
         if self.check is not None:
             self.check.before(call, members)
+
+    def place(self) -> dict[str, Any]:
+        """Where this process is among the collectives, as plain values: the last one, whether it
+        has returned, and how many each group of ranks has made. May be called from any thread."""
+        return {
+            "last_collective": self.last,
+            "inside_collective": self.inside,
+            "collective_counts": dict(self._numbers.copy()),
+        }
+
+    def tail(self) -> list[str]:
+        """The latest collectives, oldest first. May be called from any thread."""
+        return [str(call) for call in self.recent.copy()][-TOLD:]
 
     def digest(self, group: str) -> str:
         """Names every collective of `group` so far with its order and shapes."""

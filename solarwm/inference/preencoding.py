@@ -163,6 +163,7 @@ def _encode_all(session: RunSession, launcher: Launcher, prepared: Prepared) -> 
     from solarwm.config.route import load
     from solarwm.distributed.collectives import collective_guard
     from solarwm.distributed.devices import pick_device
+    from solarwm.distributed.flight import FlightLog
     from solarwm.distributed.group import open_group
 
     config: Any = prepared.resolved.config
@@ -175,7 +176,7 @@ def _encode_all(session: RunSession, launcher: Launcher, prepared: Prepared) -> 
         collective_guard("preencoding"),
         open_group(launcher, device=device, sp_size=1, timeout_s=7200.0) as group,
     ):
-        session.watch_collectives(lambda: group.collectives.last)
+        session.watch_collectives(FlightLog(group))
         spec = prepared.resolved.route.spec
         backbone = load(spec.heavy)(spec.profiles[config.model.profile], config.model)
         base = config.model.base_path

@@ -90,6 +90,7 @@ def infer(
 
 def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> None:
     from solarwm.distributed.devices import pick_device
+    from solarwm.distributed.flight import FlightLog
     from solarwm.distributed.group import open_group
 
     config: Any = prepared.resolved.config
@@ -106,7 +107,7 @@ def _generate(session: RunSession, launcher: Launcher, prepared: Prepared) -> No
         check_order=config.distributed.check_collectives,
         check_peers_every=config.distributed.check_peers_every,
     ) as group:
-        session.watch_collectives(lambda: group.collectives.last)
+        session.watch_collectives(FlightLog(group))
         if session.is_main:
             prepared.store.begin(prepared.plan(), resume=prepared.resume)
         group.collectives.barrier(label="generation begun")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from solarwm.runs.failure import read_failures
 from solarwm.runs.heartbeat import age_s, read_heartbeat
@@ -135,10 +135,44 @@ def conclude(layout: RunLayout, *, launch: Place, own_code: int, facts: Mapping[
             for name in ("code", "error_type", "phase", "step", "last_collective", "context")
             if first.get(name) not in (None, "", {})
         }
+    if code == VICTIM:
+        fields |= collectives_told(layout, launch)
     status = "interrupted" if code in STOP_CODES else "failed"
     if status == "interrupted":
         fields["stopped_rank"] = fields.pop("first_failing_rank")
     write_outcome(layout, status=status, exit_code=code, facts={**facts, **fields})
+
+
+def collectives_told(layout: RunLayout, launch: Place) -> dict[str, Any]:
+    """`last_collectives` (rank to last collective) and `missing_ranks`, those that made fewer
+    collectives over all ranks than the others wait in; from failure records, else heartbeats.
+
+    Empty when no rank has told anything. A rank of which nothing is known counts as missing.
+    """
+    told: dict[int, dict[str, Any]] = {}
+    for world_rank in range(launch.world_size):
+        beat = read_heartbeat(layout, world_rank)
+        if beat and beat.get("token") == launch.token:
+            told[world_rank] = beat
+    for record in records(layout, launch.token):
+        if "collective_counts" in record:
+            told[record["world_rank"]] = record
+    last = {rank: str(told[rank].get("last_collective") or "none") for rank in sorted(told)}
+    counts = {rank: _collectives_of_all(record) for rank, record in told.items()}
+    most = max(counts.values(), default=0)
+    if not most:
+        return {}
+    missing = [rank for rank in range(launch.world_size) if counts.get(rank, 0) < most]
+    return {
+        "last_collectives": {str(rank): name for rank, name in last.items()},
+        "missing_ranks": missing,
+    }
+
+
+def _collectives_of_all(record: Mapping[str, Any]) -> int:
+    counts: object = record.get("collective_counts")
+    made = cast("dict[str, object]", counts).get("world") if isinstance(counts, dict) else 0
+    return made if isinstance(made, int) else 0
 
 
 def _wait_for_word(layout: RunLayout, launch: Place) -> Lost | None:

@@ -59,6 +59,18 @@ class LaunchFacts(Protocol):
     def token(self) -> str: ...
 
 
+class CollectiveFacts(Protocol):
+    """What a session asks of the log of collectives; both may be called from any thread."""
+
+    def place(self) -> dict[str, Any]:
+        """`last_collective`, `inside_collective` and `collective_counts`."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """The same and more, for a failure record."""
+        ...
+
+
 class RunSession:
     """A context in which a command runs. On the way out, however, the run directory says what
     happened.
@@ -88,7 +100,7 @@ class RunSession:
         self._events: EventWriter | None = None
         self._phase = "init"
         self._step = 0
-        self._last_collective: Callable[[], str] = lambda: ""
+        self._collectives: CollectiveFacts | None = None
         self._outcome: dict[str, Any] = {}
         self._started = time.time()
         self._beat_at = 0.0
@@ -139,9 +151,9 @@ class RunSession:
         """The step boundary that a signal asked for is reached."""
         self._watcher.reached_boundary()
 
-    def watch_collectives(self, last: Callable[[], str]) -> None:
-        """Tell failure records where the last collective is named."""
-        self._last_collective = last
+    def watch_collectives(self, log: CollectiveFacts) -> None:
+        """Tell heartbeats and failure records where this rank is among the collectives."""
+        self._collectives = log
 
     def note_outcome(self, **fields: Any) -> None:
         """Fields for `run-result.json` beside the standard ones."""
@@ -241,11 +253,14 @@ class RunSession:
             "error_type": type(error).__name__ if error else "",
             "phase": self._phase,
             "step": self._step,
-            "last_collective": self._last_collective(),
+            "last_collective": "",
             "token": self.launch.token,
             "context": dict(solar.context) if solar else {},
             "stuck": stuck,
         }
+        if self._collectives is not None:
+            with contextlib.suppress(Exception):
+                fields |= self._collectives.record()
         if error is None:
             fields["traceback"] = _where_threads_are()
         elif solar is None or solar.exit_code in (6, 70):
@@ -311,9 +326,11 @@ class RunSession:
 
     def _beat(self, state: str = "running") -> None:
         with contextlib.suppress(Exception):
+            place = self._collectives.place() if self._collectives is not None else {}
             write_heartbeat(
                 self.layout,
                 self.launch.world_rank,
+                **place,
                 step=self._step,
                 phase=self._phase,
                 state=state,

@@ -47,8 +47,8 @@ class RunStatus:
     step: int | None
     max_steps: int | None
     figures: dict[str, float]
-    """Loss, gradient norm, rate and times of rank 0's last optimizer step; how many samples were
-    skipped, when any were."""
+    """Loss, gradient norm, rate and times of rank 0's last optimizer step; with several ranks the
+    one the others waited for; how many samples were skipped, when any were."""
     exit_code: int | None
     message: str | None
     last_time: float | None
@@ -176,6 +176,8 @@ def _figures(event: dict[str, Any]) -> dict[str, float]:
     told = cast("dict[str, object]", losses) if isinstance(losses, dict) else {}
     found: dict[str, object] = {"loss": told.get("mean")}
     for name in ("gradient_norm", "lr", "step_time_s", "data_wait_s", "samples_per_s"):
+        found[name] = event.get(name)
+    for name in ("slowest_rank", "slowest_rank_s", "median_rank_s"):
         found[name] = event.get(name)
     for name in ("samples_skipped", "bad_samples"):
         found[name] = event.get(name) or None

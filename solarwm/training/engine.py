@@ -19,6 +19,7 @@ from solarwm.data.transport.choice import TABLES, open_reader
 from solarwm.distributed.collectives import collective_guard
 from solarwm.distributed.devices import pick_device
 from solarwm.distributed.environment import Launcher
+from solarwm.distributed.flight import FlightLog
 from solarwm.distributed.group import RankGroup, open_group
 from solarwm.distributed.sharding import REPLICATED
 from solarwm.runs.manifest import read_run_id
@@ -74,7 +75,7 @@ def train_rank(
             check_peers_every=config.distributed.check_peers_every,
         ) as group,
     ):
-        session.watch_collectives(lambda: group.collectives.last)
+        session.watch_collectives(FlightLog(group))
         session.note_outcome(max_steps=config.train.max_steps)
         session.enter("model")
         stage = build_stage(resolved, group, resuming=source.checkpoint is not None)

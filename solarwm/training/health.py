@@ -4,6 +4,7 @@ optimizer moves."""
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from solarwm.distributed.group import RankGroup
 from solarwm.distributed.sharding import gradients, local
 from solarwm.errors.types import SolarError
 from solarwm.training.stage import MicroResult
+from solarwm.training.stragglers import Pace, pace_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,8 @@ class StepAgreement:
     stop_signal: int
     """The signal some rank was sent, or 0."""
     slowest_data_wait_s: float
+    pace: Pace
+    """How long each rank took until here."""
 
 
 def agree(
@@ -40,12 +44,14 @@ def agree(
     local_norm: torch.Tensor | None,
     stop_signal: int,
     data_wait_s: float,
+    began: float,
 ) -> StepAgreement:
     """Exchange one short record a rank; raise before the optimizer step if any number is not
     finite.
 
     The rank with the bad number raises `train.non-finite` (exit 7) naming samples and noise levels,
-    the others `distributed.peer-failed` (exit 6). `local_norm` is the norm of this rank's own
+    the others `distributed.peer-failed` (exit 6). `began` is when this rank's backwards began
+    (`time.perf_counter`). `local_norm` is the norm of this rank's own
     gradients before they are summed, None where only sums exist. Collective over all ranks.
     """
     values = torch.cat([result.per_sample_B.double().cpu() for result in results])
@@ -54,8 +60,9 @@ def agree(
     if not bad and local_norm is not None and not math.isfinite(local_norm.item()):
         kind = 2
     sums = [sum(float(r.metrics[name].double().sum()) for r in results) for name in loss_names]
+    took_s = data_wait_s + time.perf_counter() - began
     own = torch.tensor(
-        [kind, stop_signal, data_wait_s, float(values.sum()), *sums], dtype=torch.float64
+        [kind, stop_signal, took_s, data_wait_s, float(values.sum()), *sums], dtype=torch.float64
     )
     table = group.collectives.gather(own, label=f"step {step} agreement")
     kinds = table[:, 0].tolist()
@@ -70,10 +77,11 @@ def agree(
         )
     samples = table[:: group.place.sp_size]  # peers tell the losses of the same samples
     return StepAgreement(
-        loss_sum=float(samples[:, 3].sum()),
-        named_sums={name: float(samples[:, 4 + i].sum()) for i, name in enumerate(loss_names)},
+        loss_sum=float(samples[:, 4].sum()),
+        named_sums={name: float(samples[:, 5 + i].sum()) for i, name in enumerate(loss_names)},
         stop_signal=int(table[:, 1].max()),
-        slowest_data_wait_s=float(table[:, 2].max()),
+        slowest_data_wait_s=float(table[:, 3].max()),
+        pace=pace_of(table[:, 2:4]),
     )
 
 

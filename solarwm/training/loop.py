@@ -16,7 +16,8 @@ from solarwm.nn.random import keyed_seed
 from solarwm.training.feed import Feed
 from solarwm.training.schedule import due
 from solarwm.training.stage import MicroResult, Stage, Update
-from solarwm.training.updating import make_update, microbatch_losses, slowest_wait
+from solarwm.training.stragglers import StragglerWatch, added
+from solarwm.training.updating import Updated, make_update, microbatch_losses, slowest_wait
 
 
 class Session(Protocol):
@@ -100,11 +101,16 @@ def run_steps(
     all ranks.
     """
     step, stop_signal = plan.first_step, 0
+    stragglers = StragglerWatch()
     with _collection_by_hand():
         while step < plan.last_step and not stop_signal:
             saver.poll()
             session.at_step(step + 1)
-            stop_signal = _one_step(stage, feed, step=step, plan=plan, session=session, group=group)
+            made = _one_step(stage, feed, step=step, plan=plan, session=session, group=group)
+            stop_signal = max(updated.agreement.stop_signal for updated in made)
+            slow = stragglers.after(added([updated.agreement.pace for updated in made]))
+            if slow is not None and group.world_rank == 0:
+                session.emit("straggler", schema="solarwm.training-event.v1", step=step + 1, **slow)
             step += 1
             if stop_signal:
                 session.at_boundary()
@@ -127,8 +133,8 @@ def _one_step(
     plan: LoopPlan,
     session: Session,
     group: RankGroup,
-) -> int:
-    """Every update of one step; gives the agreed stop signal, or 0."""
+) -> list[Updated]:
+    """Every update of one step."""
     started = time.perf_counter()
     planned = stage.updates(step)
     made = [
@@ -143,7 +149,7 @@ def _one_step(
         for update in planned
     ]
     step_time_s = time.perf_counter() - started
-    last, ema = made[-1], stage.role.ema
+    last, ema, several = made[-1], stage.role.ema, group.world_size > 1
     session.note_outcome(samples_skipped=last.skipped, bad_samples=last.bad_samples)
     session.emit(
         "optimizer_step",
@@ -163,6 +169,7 @@ def _one_step(
         step_time_s=step_time_s,
         data_wait_s=sum(updated.data_wait_s for updated in made),
         slowest_data_wait_s=slowest_wait(made),
+        **(added([updated.agreement.pace for updated in made]).plain() if several else {}),
         samples_per_s=len(made) * stage.global_batch_size / step_time_s,
         resident_bytes=resident_bytes(),
         peak_device_bytes=peak_device_bytes(group.device),
@@ -170,7 +177,7 @@ def _one_step(
         bad_samples=last.bad_samples,
         ema_updates=ema.num_updates if ema is not None else 0,
     )
-    return max(updated.agreement.stop_signal for updated in made)
+    return made
 
 
 def _microbatch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,7 @@ def make_update(
     made, data_wait_s, (skipped, bad_samples) = _agreed_batches(feed, group)
     batches = [batch.to(group.device) for batch in made]
     require_equal_peers(group, batches, step=step)
+    began = time.perf_counter()
     results = [update.backward(batch) for batch in batches]
     replicated = role.layout.name in REPLICATED
     agreement = health.agree(
@@ -75,6 +77,7 @@ def make_update(
         local_norm=health.local_norm(role.parameters) if replicated else None,
         stop_signal=stop_signal,
         data_wait_s=data_wait_s,
+        began=began,
     )
     role.layout.reduce(role.parameters)
     norm = role.layout.norm(role.parameters)

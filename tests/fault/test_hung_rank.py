@@ -60,6 +60,8 @@ def test_a_rank_that_hangs_is_named_by_the_other_after_the_deadline(
     assert ended.result["first_failing_rank"] == hung
     assert "no sign of life" in ended.result["message"]
     assert ended.result["last_checkpoint_step"] == 2
+    assert hung in ended.result["missing_ranks"]
+    assert sorted(ended.result["last_collectives"]) == ["0", "1"]
 
 
 @pytest.mark.parametrize("stuck", [0, 1])
@@ -75,3 +77,17 @@ def test_a_rank_that_never_comes_to_a_collective_is_named_when_the_other_has_wai
     assert (result["exit_code"], result["first_failing_rank"]) == (6, stuck)
     assert (result["step"], result["phase"]) == (3, "train")
     assert "in one_step" in ended.failure(stuck)["traceback"]
+    assert result["missing_ranks"] == [stuck]
+    waiting, late = ended.failure(1 - stuck), ended.failure(stuck)
+    assert waiting["inside_collective"]
+    assert not late["inside_collective"]
+    assert waiting["collective_counts"]["world"] == late["collective_counts"]["world"] + 1
+    assert (
+        waiting["recent_collectives"][-1]
+        .split("#")[1]
+        .startswith(str(waiting["collective_counts"]["world"]))
+    )
+    assert result["last_collectives"] == {
+        str(stuck): late["last_collective"],
+        str(1 - stuck): waiting["last_collective"],
+    }
