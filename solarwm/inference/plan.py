@@ -83,8 +83,10 @@ class ClipCut:
 
 
 def check_supported(resolved: ResolvedRun) -> None:
-    """Refuse (exit 2) what this release cannot generate, before anything is written."""
-    if resolved.config.data.encoding != "online":  # type: ignore[attr-defined]
+    """Refuse (exit 2) what this release cannot generate, before anything is written. A training on
+    latents validates on the raw clips of its test index."""
+    config: Any = resolved.config
+    if config.action == "infer" and config.data.encoding != "online":
         raise SolarError(
             "cli.not-available",
             "held-out clips are generated from raw data only",
@@ -92,7 +94,7 @@ def check_supported(resolved: ResolvedRun) -> None:
             why="a comparison with the truth needs pixels, which pre-encoded data lack",
             fixes=["--set data.encoding=online"],
         )
-    if not resolved.config.validation.sample_count or not _passes(resolved):
+    if not config.validation.sample_count or not _passes(resolved):
         raise SolarError(
             "config.value",
             "nothing to generate",

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from solarwm.cli.validation import _lines
+from solarwm.config.examples import find
 from solarwm.config.resolve import resolve
+from solarwm.config.tiny import twin
 from solarwm.errors.types import SolarError
 from solarwm.inference import frozen_plan
 
@@ -63,6 +66,34 @@ def test_the_plan_is_frozen_at_first_use_and_drift_ends_a_resume_before_its_firs
     assert "noise_seed" in drifted.texts[0]
     assert path.read_bytes() == written
     assert not (root / "validation" / "step_000003").exists()
+
+
+def test_the_command_lists_passes_and_clips_with_their_seeds(
+    small_world: Path, tmp_path: Path
+) -> None:
+    lines = list(_lines(_planned(small_world, tmp_path / "run")))
+    assert lines[0].endswith("not frozen")
+    shown = [line.split() for line in lines]
+    assert ["live", "live", "bidirectional", "euler", "1", "9"] in shown
+    assert ["0", "local/room-1-test-000000", "0", "33", "1602803860"] in [row[:5] for row in shown]
+
+
+def test_a_training_on_latents_plans_the_raw_clips_of_its_test_index(
+    small_world: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "twin.yaml"
+    config.write_text(twin(find("wan22_ti2v_5b/train_stage0p5_fm_153f").path))
+    sets = (
+        f"data.index_root={small_world}",
+        f"data.transport.root={small_world}",
+        "data.test_index=test-index.jsonl.gz",
+        "validation.sample_count=1",
+        f"runtime.output_dir={tmp_path / 'run'}",
+    )
+    resolved = resolve(config, sets)
+    assert resolved.canonical["data"]["encoding"] == "preencoded"
+    plan = frozen_plan.planned(resolved, working_directory=tmp_path)
+    assert [case["sample_id"] for case in plan["cases"]] == ["local/room-1-test-000000"]
 
 
 @pytest.mark.parametrize(
