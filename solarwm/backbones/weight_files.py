@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from solarwm.backbones.quantized import Quantization
 from solarwm.errors.types import FaultList, SolarError
 
 PREFIX = "model."
@@ -208,10 +209,14 @@ class TensorSource:
     """Named tensors of one or several files, read one at a time where the format allows it."""
 
     def __init__(
-        self, files: Mapping[str, Path] | None, state: Mapping[str, Tensor] | None
+        self,
+        files: Mapping[str, Path] | None,
+        state: Mapping[str, Tensor] | None,
+        quantization: Quantization | None = None,
     ) -> None:
         self._files = files
         self._state = state
+        self._quantization = quantization
 
     @classmethod
     def open(cls, path: Path, weights: str) -> TensorSource:
@@ -229,12 +234,20 @@ class TensorSource:
                 why="Neither *.safetensors nor model.pt is there.",
             )
         if path.suffix == ".safetensors":
-            return cls(_names_of([path]), None)
+            return cls(_names_of([path]), None, _quantization_of(path))
         return cls(None, _torch_state(path, weights))
 
     def names(self) -> list[str]:
-        """All tensor names."""
-        return list(self._files if self._files is not None else self._state or {})
+        """All tensor names; the weight of a quantised layer is called as before."""
+        names = list(self._files if self._files is not None else self._state or {})
+        note = self._quantization
+        if note is None:
+            return names
+        return [
+            f"{layer}.weight" if (layer := note.layer(name)) else name
+            for name in names
+            if not note.is_scale(name)
+        ]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every tensor, without reading the data of safetensors files."""
@@ -244,8 +257,8 @@ class TensorSource:
         for path, names in self._by_file().items():
             with _opened(path) as handle:
                 for name in names:
-                    result[name] = tuple(handle.get_slice(name).get_shape())
-        return result
+                    result[self._told(name)] = tuple(handle.get_slice(name).get_shape())
+        return {name: result[name] for name in self.names()}
 
     def tensors(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) of the wanted names."""
@@ -257,8 +270,17 @@ class TensorSource:
         for path, names in self._by_file().items():
             with _opened(path) as handle:
                 for name in names:
-                    if name in wanted:
-                        yield name, handle.get_tensor(name)
+                    told, note = self._told(name), self._quantization
+                    if told not in wanted or (note is not None and note.is_scale(name)):
+                        continue
+                    value = handle.get_tensor(name)
+                    if note is not None and (layer := note.layer(name)):
+                        value = note.weight(layer, value, handle.get_tensor(f"{layer}.scale"))
+                    yield told, value
+
+    def _told(self, name: str) -> str:
+        layer = self._quantization.layer(name) if self._quantization is not None else None
+        return f"{layer}.weight" if layer else name
 
     def _by_file(self) -> dict[Path, list[str]]:
         result: dict[Path, list[str]] = {}
@@ -281,6 +303,14 @@ def _names_of(files: list[Path]) -> dict[str, Path]:
                     )
                 names[name] = path
     return names
+
+
+def _quantization_of(path: Path) -> Quantization | None:
+    with _opened(path) as handle:
+        try:
+            return Quantization.of(handle.metadata() or {})
+        except (ValueError, KeyError, TypeError) as error:
+            raise _unreadable(path, error) from error
 
 
 def _opened(path: Path):  # type: ignore[no-untyped-def]

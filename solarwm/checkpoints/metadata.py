@@ -79,6 +79,8 @@ class _MetadataUnpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsa
             return super().find_class(module, name)
         if module == "torch" and name in _DTYPES:
             return getattr(torch, name)
+        if module in ("pathlib", "pathlib._local") and name in ("PosixPath", "PurePosixPath"):
+            return PurePosixPath  # where it was written; opens nothing
         raise _Refused(f"it asks for {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
@@ -97,8 +99,9 @@ class _MetadataUnpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsa
     } | {pickle.BUILD[0]: load_build}
 
 
-def parse_metadata(data: bytes, path: Path) -> Metadata:
-    """The DCP metadata in `data`, with nothing but tensors in it.
+def parse_metadata(data: bytes, path: Path, *, bytes_too: bool = False) -> Metadata:
+    """The DCP metadata in `data`, with nothing but tensors in it; `bytes_too` lets byte items stand
+    beside them, which nobody reads.
 
     Raises `checkpoint.unsafe` (exit 3) when it names any other class, holds byte items or a path
     that leaves the member; `checkpoint.damaged` when it is no such metadata.
@@ -112,7 +115,7 @@ def parse_metadata(data: bytes, path: Path) -> Metadata:
     if not isinstance(metadata, Metadata):
         raise _damaged(path, f"It holds a {type(metadata).__name__}, not DCP metadata.")
     try:
-        _check_tensors(metadata, path)
+        _check_tensors(metadata, path, bytes_too=bytes_too)
         _check_shards(metadata, path)
     except SolarError:
         raise
@@ -141,12 +144,14 @@ def unsafe(path: Path, why: str) -> SolarError:
     )
 
 
-def _check_tensors(metadata: Metadata, path: Path) -> None:
+def _check_tensors(metadata: Metadata, path: Path, *, bytes_too: bool) -> None:
     stored = cast(object, metadata.state_dict_metadata)
     if not isinstance(stored, dict):
         raise _damaged(path, "It lists no tensors.")
     for name, entry in cast("dict[object, object]", stored).items():
         if isinstance(entry, BytesStorageMetadata):
+            if bytes_too:
+                continue
             raise unsafe(path, f"{name!r} is a byte item; members hold tensors only.")
         if not isinstance(name, str) or not isinstance(entry, TensorStorageMetadata):
             raise _damaged(path, f"The entry {name!r} is not a tensor.")

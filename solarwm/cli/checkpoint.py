@@ -1,4 +1,5 @@
-"""`solarwm checkpoint`: list, inspect, verify and export. Only export needs torch."""
+"""`solarwm checkpoint`: list, inspect, verify, convert, merge, quantise and export. What touches no
+tensors imports no torch."""
 
 from __future__ import annotations
 
@@ -9,14 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solarwm.cli.checkpoint_convert import convert
+from solarwm.cli.checkpoint_merge import merge
 from solarwm.cli.checkpoint_prune import prune
+from solarwm.cli.checkpoint_quantize import quantize
 from solarwm.cli.output import JsonOption, columns, emit
 
 if TYPE_CHECKING:
     from solarwm.checkpoints.directory import Entry
     from solarwm.checkpoints.manifest import Manifest
 
-group = typer.Typer(help="List, inspect, verify and export checkpoints.", add_completion=False)
+group = typer.Typer(
+    help="List, inspect, verify, convert, combine and export checkpoints.", add_completion=False
+)
 
 
 class Format(StrEnum):
@@ -37,12 +43,24 @@ PlaceArgument = Annotated[Path, typer.Argument(help="A checkpoint, or a run (its
 
 @group.callback()
 def _group() -> None:
-    """List, inspect, verify, thin out and export checkpoints."""
+    """List, inspect, verify, thin out, convert, combine and export checkpoints."""
 
 
 group.command("prune", epilog="Example: solarwm checkpoint prune outputs/my-run --keep-last 3")(
     prune
 )
+
+
+group.command(
+    "convert", epilog="Example: solarwm checkpoint convert outputs/my-run weights.safetensors"
+)(convert)
+group.command(
+    "merge",
+    epilog="Example: solarwm checkpoint merge --base A --diff-base B --diff-target C --output D",
+)(merge)
+group.command(
+    "quantize", epilog="Example: solarwm checkpoint quantize outputs/my-run small.safetensors"
+)(quantize)
 
 
 @group.command("list", epilog="Example: solarwm checkpoint list outputs/my-run")
@@ -71,12 +89,32 @@ def list_checkpoints(
 
 
 @group.command(epilog="Example: solarwm checkpoint inspect outputs/my-run --json")
-def inspect(path: PlaceArgument, json: JsonOption = False) -> None:
-    """What a checkpoint holds: roles, parts, tensors, files, and the state of the run."""
+def inspect(
+    path: Annotated[
+        Path, typer.Argument(help="A checkpoint, a run (its newest one), or any weight file.")
+    ],
+    keys: Annotated[
+        str | None, typer.Option("--keys", help="Pattern of tensors of a weight file to list.")
+    ] = None,
+    diff: Annotated[
+        Path | None, typer.Option("--diff", help="A weight file to hold against this one.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """What a checkpoint holds: roles, parts, tensors, files, and the state of the run; of any other
+    weight file its tensors, types and prefixes.
+
+    Of weight files headers are read, no values, and nothing in them is executed.
+    """
     from solarwm.checkpoints.directory import find
     from solarwm.checkpoints.manifest import check_sizes, read_manifest, read_proven
     from solarwm.checkpoints.packages import is_package
 
+    if keys is not None or diff is not None or _is_foreign(path):
+        from solarwm.cli.checkpoint_inspect import foreign, foreign_lines
+
+        emit(foreign(path, keys=keys, diff=diff), json=json, text=foreign_lines)
+        return
     if is_package(path):
         emit(_package(path), json=json, text=_package_lines)
         return
@@ -160,6 +198,15 @@ def export(
     default = default_weights.value if default_weights else None
     target = export_released(path, output, default_weights=default)
     emit(_package(target), json=json, text=_package_lines)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether this is a weight file, or a folder of them, that no checkpoint or package surrounds."""
+    if not path.is_dir():
+        return path.is_file()
+    ours = (path / "COMPLETE.json").exists() or (path / "run-result.json").exists()
+    names = ("*.safetensors", "transformer/*.safetensors", ".metadata", "model.pt")
+    return not ours and any(True for name in names for _ in path.glob(name))
 
 
 def _package(path: Path) -> dict[str, Any]:

@@ -339,6 +339,22 @@ FILES: dict[str, Entry] = {
         "The video cannot be decoded",
         "The member is damaged or no video; the decoder's reason is given.",
     ),
+    "merge.refused": Entry(
+        3,
+        "The weights do not fit together",
+        "A merge would touch nothing, or meets keys or shapes that the chosen policies call an error. The report "
+        "counts every key in one category; solarwm checkpoint inspect shows the keys of a file.",
+    ),
+    "merge.weight": Entry(
+        2,
+        "A weight of the merge is no finite number",
+        "--w, --alpha and the weights of an average are finite; those of an average do not sum to zero.",
+    ),
+    "quantize.nothing": Entry(
+        3,
+        "No layer can be quantised",
+        "Only matrices named `...weight` below --within are taken, but those --skip names. The file has none.",
+    ),
     "weights.codec-unavailable": Entry(
         3,
         "The released codec cannot be opened",

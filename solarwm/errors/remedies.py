@@ -124,6 +124,9 @@ _BY_CODE: dict[str, str] = {
     "launcher.malformed": "start with torchrun, which sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE",
     "launcher.mismatch": "torchrun --standalone --nproc-per-node=N with the N of "
     "distributed.world_size, or set that key",
+    "merge.refused": "look at the keys: solarwm checkpoint inspect FILE --keys '*'",
+    "merge.weight": "--w 1.0",
+    "quantize.nothing": "--within '' looks at the whole file",
     "objective.no-shift": "set model.timestep_shift",
     "play.address": "--port 0 takes any free port",
     "play.not-causal": "give the config of a Stage1 or Stage2 model, such as quickstart/infer-stage2.yaml",
