@@ -24,9 +24,12 @@ LEAVES = sorted(
 
 # What each command is called with: words in braces stand for the places of the fixture.
 GOOD: dict[str, list[str]] = {
+    "checkpoint convert": ["{run}", "{new}/out.safetensors"],
     "checkpoint inspect": ["{run}"],
     "checkpoint list": ["{run}"],
+    "checkpoint merge": ["--selftest"],
     "checkpoint prune": ["{run}", "--keep-last", "1"],
+    "checkpoint quantize": ["{run}", "{new}/small.safetensors"],
     "checkpoint verify": ["{run}"],
     "config check": ["{config}"],
     "config copy": ["quickstart/stage0p5", "{new}"],
@@ -54,9 +57,13 @@ GOOD: dict[str, list[str]] = {
 # Commands whose good ending is seen elsewhere in this file, or elsewhere in the suite.
 ELSEWHERE = {
     "train", "infer", "preencode", "compare", "data import", "data encode-negative",
-    "data materialize-wan153f", "data warm-cache", "checkpoint export",
+    "data materialize-wan153f", "data warm-cache", "checkpoint export", "play",
 }  # fmt: skip
 BAD = {
+    "checkpoint convert": ["{new}/none", "{new}/out.safetensors"],
+    "checkpoint merge": ["--base", "{new}/none", "--output", "{new}/out.pt"],
+    "checkpoint quantize": ["{new}/none", "{new}/out.safetensors"],
+    "play": ["--config", "{config}", "--port", "0"],
     "checkpoint export": ["{new}/none", "--output", "{new}/out"],
     "checkpoint inspect": ["{new}/none"],
     "checkpoint list": ["{new}/none"],
