@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import (
     checkpoint,
     command_line,
+    conversion,
     data_index,
     data_loader,
     data_neighbours,
@@ -44,6 +45,7 @@ def main() -> None:
             "walk",
             "sequence-parallel",
             "checkpoint",
+            "conversion",
             "data-reads",
             "data-index",
             "data-loader",
@@ -72,6 +74,8 @@ def main() -> None:
         rows += sequence_parallel.rows(rounds=rounds)
     if options.only in (None, "checkpoint"):
         rows += checkpoint.rows(rounds=rounds, quick=options.quick)
+    if options.only in (None, "conversion"):
+        rows += conversion.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "data-reads"):
         rows += data_reads.rows(rounds=rounds, quick=options.quick)
     if options.only in (None, "data-index"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solarwm.cli.checkpoint_convert import convert
+from solarwm.cli.checkpoint_convert import DtypeOption, NumberType, OverwriteOption, convert
 from solarwm.cli.checkpoint_merge import merge
 from solarwm.cli.checkpoint_prune import prune
 from solarwm.cli.checkpoint_quantize import quantize
@@ -29,6 +29,8 @@ class Format(StrEnum):
     """Layouts of an export."""
 
     RELEASED = "released"
+    DIFFUSERS = "diffusers"
+    SAFETENSORS = "safetensors"
 
 
 class DefaultWeights(StrEnum):
@@ -177,27 +179,71 @@ def verify(
 )
 def export(
     path: PlaceArgument,
-    output: Annotated[Path, typer.Option("--output", help="Directory to write; must not exist.")],
+    output: Annotated[Path, typer.Option("--output", help="Directory to write.")],
     format: Annotated[
-        Format, typer.Option("--format", help="Layout to write: the published package.")
+        Format,
+        typer.Option("--format", help="The published package, a diffusers folder, or safetensors."),
     ] = Format.RELEASED,
     default_weights: Annotated[
         DefaultWeights | None,
         typer.Option(help="Weights the release note names; EMA where there is one."),
     ] = None,
+    weights: Annotated[
+        DefaultWeights | None,
+        typer.Option(
+            "--weights", help="Set for diffusers and safetensors; EMA where there is one."
+        ),
+    ] = None,
+    dtype: DtypeOption = NumberType.KEEP,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Open the result again and compare every value.")
+    ] = False,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write the weights of a training checkpoint as a published package.
+    """Write weights for others: a published package, a diffusers folder, or plain safetensors.
 
-    The directory holds `model.pt` (live and averaged weights, step, config), the manifest, the
-    release note and the marker; `infer` and `weights_only` starts read it, a resume does not.
+    A package holds `model.pt` (live and averaged weights, step, config), the manifest, the release
+    note and the marker; `infer` and `weights_only` starts read it, a resume does not. The other two
+    hold one set of weights and a card made of what the checkpoint records.
     """
-    from solarwm.checkpoints.release import export_released
+    if format == Format.RELEASED:
+        from solarwm.checkpoints.release import export_released
 
-    del format
-    default = default_weights.value if default_weights else None
-    target = export_released(path, output, default_weights=default)
-    emit(_package(target), json=json, text=_package_lines)
+        default = default_weights.value if default_weights else None
+        target = export_released(path, output, default_weights=default)
+        emit(_package(target), json=json, text=_package_lines)
+        return
+    import torch
+
+    from solarwm.cli.progress import counted
+    from solarwm.workshop.export import export_folder
+
+    with counted("exporting", "MiB") as progress:
+        done = 0
+
+        def wrote(count: int) -> None:
+            nonlocal done
+            done += count
+            progress(done >> 20, max(1, done >> 20))
+
+        report = export_folder(
+            path,
+            output,
+            format=format.value,
+            weights=weights.value if weights else "model",
+            dtype=None if dtype == NumberType.KEEP else getattr(torch, dtype.value),
+            verify=verify,
+            overwrite=overwrite,
+            progress=wrote,
+        )
+    emit({"schema": "solarwm.export.v1", **report}, json=json, text=_export_lines)
+
+
+def _export_lines(report: dict[str, Any]) -> Iterator[str]:
+    proof = ", every value compared" if report["verified"] else ""
+    yield f"{report['output']}: {report['tensors']} tensors of the {report['weights']} weights{proof}"
+    yield from (f"  {name}" for name in report["files"])
 
 
 def _is_foreign(path: Path) -> bool:

@@ -50,6 +50,16 @@ def quantize(
     weights: WeightsOption = Weights.LIVE,
     dtype: DtypeOption = NumberType.KEEP,
     device: Annotated[str, typer.Option("--device", help="Where to compute.")] = "cpu",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="Config of a model that runs with both; tells the output's error."
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override of that config."),
+    ] = None,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -72,6 +82,11 @@ def quantize(
     from solarwm.workshop.quantize import quantize as quantized
     from solarwm.workshop.tensors import open_tensors
 
+    resolved = None
+    if config is not None:
+        from solarwm.cli.run_options import open_run
+
+        resolved = open_run(config, set_, command="infer")
     found = open_tensors(source, weights=weights.value)
     try:
         place = torch.empty(0, device=device).device
@@ -105,6 +120,10 @@ def quantize(
         metadata=made.metadata,
         beside=report,
     )
+    if resolved is not None:
+        from solarwm.workshop.trial import output_error
+
+        report["output_error"] = output_error(resolved, source, output, weights=weights.value)
     emit(report, json=json, text=_lines)
 
 
@@ -115,3 +134,5 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         f"  {len(report['layers'])} layers as {report['scheme']}; worst {worst['layer']}: "
         f"relative {worst['relative']:.2e}, largest {worst['max']:.2e}"
     )
+    if "output_error" in report:
+        yield f"  output of the model: relative error {report['output_error']:.2e}"
