@@ -7,7 +7,7 @@ tensor is used exactly once, or the load fails and says which were not.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,10 @@ from torch import Tensor, nn
 from solarwm.backbones.quantized import Quantization
 from solarwm.errors.types import FaultList, SolarError
 
-PREFIX = "model."
+INNER = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+"""Segments that wrappers put anywhere into a name."""
+OUTER = ("model.", "module.", "net.")
+"""Prefixes of whole files, in any nesting."""
 STATE_KEYS = {"live": "generator", "ema": "generator_ema", "critic": "critic"}
 """Where a published torch file keeps which weights."""
 
@@ -35,7 +38,7 @@ def fill(
 ) -> Filled:
     """Copy every tensor of `source` into the parameter that `rename` names, in its dtype.
 
-    `rename` gets names without the `model.` prefix. `may_miss` are parameters the file may lack,
+    `rename` gets names without what wrappers put around them. `may_miss` are parameters the file may lack,
     all of them or none; `may_drop` are names it may have beyond the module's. A meta parameter is
     replaced. `check` compares names and shapes, looks at every value and copies nothing. Raises
     `SolarError` `weights.*` (exit 3).
@@ -43,13 +46,13 @@ def fill(
     names = source.names()
     if not names:
         raise SolarError("weights.empty", f"{path.name} holds no tensors", where=str(path))
-    stripped = shared_prefix(names, path)
+    plain, stripped = plain_names(names, path)
     targets = dict(module.named_parameters())
     aliases = _aliases(module, targets)
     mapping: dict[str, str] = {}
     unexpected, dropped = [], []
     for name in names:
-        ours = rename(name.removeprefix(stripped))
+        ours = rename(plain[name])
         ours = aliases.get(ours or "", ours)
         if ours in targets and ours in mapping.values():
             dropped.append(name)
@@ -123,20 +126,43 @@ def assign(module: nn.Module, name: str, value: Tensor) -> None:
     setattr(module.get_submodule(owner), leaf, fresh)
 
 
-def shared_prefix(names: list[str], path: Path) -> str:
-    """`model.` when every name has it, nothing when none has; a mix is refused."""
-    prefixed = [name for name in names if name.startswith(PREFIX)]
-    if not prefixed:
-        return ""
-    if len(prefixed) != len(names):
-        bare = next(name for name in names if not name.startswith(PREFIX))
-        raise SolarError(
-            "weights.mixed-prefix",
-            f"{path.name} names some tensors `{PREFIX}...` and some without",
-            where=str(path),
-            why=f"{len(prefixed)} of {len(names)} names have the prefix; {bare} has not.",
-        )
-    return PREFIX
+def plain_names(names: Iterable[str], path: Path) -> tuple[dict[str, str], str]:
+    """The name of each tensor without what wrappers put there: segments of `INNER`, then prefixes of
+    `OUTER` that all share; and those prefixes.
+
+    Raises `weights.mixed-prefix` (exit 3) where only some names have one, `weights.duplicate` where two
+    names become one.
+    """
+    plain = {name: ".".join(p for p in name.split(".") if p not in INNER) for name in names}
+    stripped = ""
+    while plain:
+        having = {p: [n for n in plain.values() if n.startswith(p)] for p in OUTER}
+        shared = next((p for p in OUTER if len(having[p]) == len(plain)), None)
+        if shared is None:
+            break
+        stripped += shared
+        plain = {name: short.removeprefix(shared) for name, short in plain.items()}
+    for prefix in OUTER:
+        prefixed = [name for name, short in plain.items() if short.startswith(prefix)]
+        if prefixed:
+            bare = next(name for name, short in plain.items() if not short.startswith(prefix))
+            raise SolarError(
+                "weights.mixed-prefix",
+                f"{path.name} names some tensors `{prefix}...` and some without",
+                where=str(path),
+                why=f"{len(prefixed)} of {len(plain)} names have the prefix; {bare} has not.",
+            )
+    if len(set(plain.values())) < len(plain):
+        told: dict[str, str] = {}
+        for name, short in plain.items():
+            if short in told:
+                raise SolarError(
+                    "weights.duplicate",
+                    f"{told[short]} and {name} are both {short}",
+                    where=str(path),
+                )
+            told[short] = name
+    return plain, stripped
 
 
 def _refuse(

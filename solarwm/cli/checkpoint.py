@@ -139,13 +139,19 @@ def verify(
 
     Of a run, the newest is meant. Ends with 3 and names every bad file when something differs from
     what was saved, also when a later checkpoint of the run cannot be used. A published package
-    records sizes and the digest of its manifest, no digests of its files.
+    records sizes and the digest of its manifest, no digests of its files. Of any other weight file
+    every tensor is read and its numbers are looked at.
     """
     from solarwm.checkpoints.directory import find, scan, step_of
     from solarwm.checkpoints.manifest import verify as prove
     from solarwm.checkpoints.packages import is_package
     from solarwm.errors.types import FaultList
 
+    if _is_foreign(path):
+        from solarwm.workshop.proof import prove_weights
+
+        emit(prove_weights(path, deep=deep), json=json, text=_weights_proof_lines)
+        return
     if is_package(path):
         emit(_package_proof(path), json=json, text=_proof_lines)
         return
@@ -238,6 +244,14 @@ def export(
             progress=wrote,
         )
     emit({"schema": "solarwm.export.v1", **report}, json=json, text=_export_lines)
+
+
+def _weights_proof_lines(report: dict[str, Any]) -> Iterator[str]:
+    from solarwm.storage.space import format_bytes
+
+    what = "every number looked at" if report["values_read"] else "headers only"
+    size = format_bytes(report["num_bytes"])
+    yield f"{report['path']}: good ({report['tensors']} tensors, {size}, {what})"
 
 
 def _export_lines(report: dict[str, Any]) -> Iterator[str]:

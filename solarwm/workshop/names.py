@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
+from solarwm.backbones.weight_files import plain_names
 from solarwm.errors.types import SolarError
-
-INNER = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
-"""Segments wrappers put anywhere into a name."""
-OUTER = ("module.", "net.", "model.")
-"""Prefixes of whole files, in any nesting."""
 
 
 def without_wrappers(names: Iterable[str]) -> dict[str, str]:
-    """The plain name of each: segments of `INNER` taken out, then `OUTER` prefixes that all share.
+    """Old names by plain ones: what wrappers put there is taken off, as every load does.
 
-    Gives old names by new ones. Raises `weights.duplicate` (exit 3) when two become one.
+    Raises `weights.mixed-prefix` or `weights.duplicate` (exit 3).
     """
-    plain = {name: ".".join(p for p in name.split(".") if p not in INNER) for name in names}
-    while plain:
-        shared = [p for p in OUTER if all(new.startswith(p) and new != p for new in plain.values())]
-        if not shared:
-            break
-        plain = {old: new.removeprefix(shared[0]) for old, new in plain.items()}
-    return _inverted(plain)
+    plain, _ = plain_names(names, Path("the file"))
+    return {short: name for name, short in plain.items()}
 
 
 def changed(names: Iterable[str], *, strip: str | None, add: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from solarwm.backbones.seam import CoverageReport
 from solarwm.backbones.wan22_core.names import from_diffusers, naming_of, to_diffusers
-from solarwm.backbones.weight_files import TensorSource, assign, fill, shared_prefix
+from solarwm.backbones.weight_files import TensorSource, assign, fill, plain_names
 
 ENDPOINT_TENSORS = tuple(
     f"delta_embedding.{index}.{leaf}" for index in (0, 2) for leaf in ("weight", "bias")
@@ -51,8 +51,7 @@ def load_weights(
         raise ValueError(f"endpoint is exact, fill or drop, not {endpoint!r}")
     source = TensorSource.open(path, weights)
     names = source.names()
-    stripped = shared_prefix(names, path)
-    naming = naming_of([name.removeprefix(stripped) for name in names])
+    naming = naming_of(list(plain_names(names, path)[0].values()))
     result = fill(
         module,
         path,

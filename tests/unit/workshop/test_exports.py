@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from solarwm.cli.app import run
+from solarwm.errors.types import SolarError
 from tests.conftest import QUICKSTART
 from tests.unit.checkpoints.test_release import ANYFLOW, FM, backbone, flow_map, plain, saved
 
@@ -83,3 +84,27 @@ def test_a_quantised_model_runs_and_its_output_error_is_told(tmp_path, capsys, p
     report = command(capsys, *words, *model)
     assert 1e-5 < report["output_error"] < most
     assert len(report["layers"]) == 6 * 10
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "net.", "model.module.", "module._orig_mod.net."])
+def test_weights_load_through_any_wrapper_and_the_report_says_which(
+    tmp_path, backbone, plain, wrapper
+):
+    def wrapped(name):
+        head, _, rest = name.partition(".")
+        inner = "_checkpoint_wrapped_module." if head == "blocks" else ""
+        number, _, leaf = rest.partition(".")
+        return wrapper + (f"{head}.{number}.{inner}{leaf}" if inner else name)
+
+    state = {wrapped(name): value.detach().clone() for name, value in plain.named_parameters()}
+    torch.save(state, tmp_path / "model.pt")
+    module = backbone.build(device="meta", seed=0)
+    report = backbone.load(module, tmp_path / "model.pt", weights="live")
+    assert report.stripped_prefix == wrapper.replace("_orig_mod.", "")
+    assert report.loaded == report.expected
+    own = dict(module.named_parameters())
+    assert all(torch.equal(own[name], value) for name, value in plain.named_parameters())
+    torch.save({f"other.{name}": value for name, value in state.items()}, tmp_path / "none.pt")
+    with pytest.raises(SolarError) as caught:
+        backbone.load(backbone.build(device="meta", seed=0), tmp_path / "none.pt", weights="live")
+    assert (caught.value.code, caught.value.exit_code) == ("weights.no-match", 3)

@@ -319,6 +319,23 @@ def test_looking_into_a_file_needs_no_torch_runs_nothing_and_reads_little(
     assert int(num_bytes) <= 1 << 20
 
 
+def test_a_weight_file_is_read_whole_and_its_numbers_are_looked_at(tmp_path, capsys):
+    save_file(state(), str(tmp_path / "a.safetensors"))
+    report = command(capsys, "verify", tmp_path / "a.safetensors")
+    assert (report["tensors"], report["values_read"], report["nonfinite"]) == (
+        len(state()),
+        True,
+        0,
+    )
+    bad = state()
+    bad["head.weight"][0, :3] = float("nan")
+    save_file(bad, str(tmp_path / "b.safetensors"))
+    answer = command(capsys, "verify", tmp_path / "b.safetensors", code=3)
+    assert answer["code"] == "weights.nonfinite"
+    assert "head.weight: 3" in json.dumps(answer)
+    assert command(capsys, "verify", tmp_path / "b.safetensors", "--quick")["values_read"] is False
+
+
 def test_two_files_are_held_against_each_other(tmp_path, capsys):
     save_file(state(), str(tmp_path / "a.safetensors"))
     other = {n: v for n, v in state().items() if n != "head.weight"} | {"new": torch.zeros(2)}
