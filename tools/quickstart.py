@@ -36,6 +36,7 @@ class Profile:
     infer_settings: tuple[str, ...] = ()
     stage_settings: tuple[str, ...] = ()
     """Of Stage1, Stage2 and what they generate."""
+    stage2_settings: tuple[str, ...] = ()
 
 
 PROFILES = {
@@ -54,6 +55,7 @@ PROFILES = {
         stop_after=500,
         noise_seeds=(42, 43, 44),
         stage_settings=("--set", "model.profile=small"),
+        stage2_settings=("--set", "train.max_steps=150", "--set", "runtime.save_every=150"),
     ),
 }
 LONG_CLIPS, LONG_FRAMES = 8, 333
@@ -176,7 +178,8 @@ def later_stages(
         for role, place in roles.items()
         for word in ("--set", f"checkpoint.roles.{role}.path={place}")
     ]
-    for stage, root, more in (("stage1", flow_map, start), ("stage2", student, sources)):
+    self_forcing = [*sources, *profile.stage2_settings]
+    for stage, root, more in (("stage1", flow_map, start), ("stage2", student, self_forcing)):
         command = [*_launch("train"), "--config", str(CONFIGS / f"{stage}.yaml"), *places]
         command += ["--set", f"runtime.output_dir={root}", *more, *length]
         command += profile.stage_settings
