@@ -223,6 +223,9 @@ def _summary(envelope: dict[str, Any]) -> list[str]:
             lines.append(f"  {key:<9} {topology[key]}{unit}")
     if topology["sequence_parallel_size"] > 1:
         lines.append(f"  split     {topology['latents_per_sp_rank']} latents per rank of a group")
+    if topology["shard_mesh"]:
+        axes = " x ".join(f"{name} {size}" for name, size in topology["shard_mesh"].items())
+        lines.append(f"  weights   {axes}")
     lines.append(f"  saves     {topology['checkpoints_expected']}")
     lines.append(f"  validates {topology['validations_expected']}")
     lines += [f"note: {text}" for text in envelope["notes"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from solarwm.config.finding import Finding
 from solarwm.config.sections import DataSection, RunBase
@@ -136,6 +137,41 @@ def base_faults(config: RunBase, profile: Profile, *keys: str) -> Iterator[Findi
                 ("model", key),
                 "the published size has no weights of its own; a small profile needs none",
             )
+
+
+def execution_faults(config: Any) -> Iterator[Finding]:
+    """Ways of running that exclude each other."""
+    sharding = config.train.fsdp
+    if sharding.cpu_offload and sharding.strategy in ("none", "NO_SHARD"):
+        yield Finding(
+            path=("train", "fsdp", "cpu_offload"),
+            code="config.conflict",
+            message="train.fsdp.cpu_offload needs shards, and the strategy replicates",
+            why=f"train.fsdp.strategy is {sharding.strategy}",
+            fixes=("--set train.fsdp.strategy=FULL_SHARD", "--set train.fsdp.cpu_offload=false"),
+        )
+    if sharding.recompute_every > 1 and not sharding.activation_checkpointing:
+        yield Finding(
+            path=("train", "fsdp", "recompute_every"),
+            code="config.conflict",
+            message="train.fsdp.recompute_every says which blocks are recomputed, and none is",
+            why="train.fsdp.activation_checkpointing is false",
+            fixes=(
+                "--set train.fsdp.activation_checkpointing=true",
+                "--set train.fsdp.recompute_every=1",
+            ),
+        )
+    if config.runtime.compile_blocks and config.distributed.sequence_parallel_size > 1:
+        yield Finding(
+            path=("runtime", "compile_blocks"),
+            code="config.conflict",
+            message="blocks that exchange tokens with other ranks cannot be compiled",
+            why=f"distributed.sequence_parallel_size is {config.distributed.sequence_parallel_size}",
+            fixes=(
+                "--set runtime.compile_blocks=false",
+                "--set distributed.sequence_parallel_size=1",
+            ),
+        )
 
 
 def missing(path: tuple[str | int, ...], why: str) -> Finding:

@@ -42,6 +42,10 @@ _HARMLESS = (
     "runtime",
     "train.ema.device",
     "train.fsdp.activation_checkpointing",
+    "train.fsdp.cpu_offload",
+    "train.fsdp.recompute_every",
+    "train.max_non_finite",
+    "train.on_non_finite",
     "validation",
 )
 # Start weights are read once, before the first step; a resumed run skips them.

@@ -48,7 +48,16 @@ def inputs_of(values: dict[str, Any], facts: Facts) -> Inputs:
         ),
         num_passes=len(passes) if is_list(passes) else 1,
         checks_batch=training,
+        strategy=_strategy(values) if training else None,
     )
+
+
+def _strategy(values: dict[str, Any]) -> str | None:
+    sharding = get(values, "train", "fsdp")
+    if not is_mapping(sharding):
+        return None
+    named = sharding.get("strategy", sharding.get("sharding_strategy"))
+    return named if isinstance(named, str) else None
 
 
 def geometry_findings(facts: Facts, route_frames: tuple[int, ...]) -> list[Finding]:

@@ -58,6 +58,8 @@ class CadenceRuntime(RuntimeSection):
     compile_flex: bool = False
     """Compile block-sparse attention. The published causal training runs need it; on a CPU leave it
     off."""
+    compile_blocks: bool = False
+    """Compile each transformer block (`torch.compile`); needs a C++ compiler or Triton."""
     save_every: Count = 500
     """Optimizer steps between checkpoints. 0 = off."""
     validate_every: Count = 0

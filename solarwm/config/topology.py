@@ -34,6 +34,8 @@ class Inputs(NamedTuple):
     sample_count: int
     num_passes: int
     checks_batch: bool
+    strategy: str | None = None
+    """How parameters are spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,13 @@ class Topology:
     """Number of machines, where the config gives ranks per machine."""
     sequence_parallel_size: int
     logical_dp: int
+    data_mesh: dict[str, int]
+    """Axes of the ranks that data sees, outermost first: `dp` partitions of `sp` ranks that share
+    a sample."""
+    shard_mesh: dict[str, int]
+    """Axes that parameters are spread over, outermost first: copies (`replicate`) of what lies in
+    parts (`shard`). Empty where every rank holds everything, and for hybrid shards as long as the
+    config does not say how many ranks a machine has."""
     micro_batch_size: int
     accumulation: int
     global_batch_size: int
@@ -99,6 +108,8 @@ def build(inputs: Inputs) -> Topology:
         nodes=-(-inputs.world_size // local) if local else None,
         sequence_parallel_size=inputs.sequence_parallel_size,
         logical_dp=batch.logical_dp,
+        data_mesh={"dp": batch.logical_dp, "sp": inputs.sequence_parallel_size},
+        shard_mesh=_shard_mesh(inputs),
         micro_batch_size=inputs.micro_batch_size,
         accumulation=inputs.accumulation,
         global_batch_size=batch.global_batch_size,
@@ -117,6 +128,28 @@ def build(inputs: Inputs) -> Topology:
         validations_expected=validations,
         validation_waves_expected=waves if standing else waves * validations,
     )
+
+
+def shard_axes(strategy: str | None, *, world_size: int, local_world_size: int) -> dict[str, int]:
+    """Names and sizes of the axes parameters are spread over, outermost first; empty for replicas.
+
+    Hybrid shards on one machine are full shards.
+    """
+    if strategy in (None, "none", "NO_SHARD"):
+        return {}
+    num_nodes = world_size // local_world_size
+    if strategy == "HYBRID_SHARD" and num_nodes > 1:
+        return {"replicate": num_nodes, "shard": local_world_size}
+    return {"shard": world_size}
+
+
+def _shard_mesh(inputs: Inputs) -> dict[str, int]:
+    world, local = inputs.world_size, inputs.local_world_size
+    if local is None or local > world or world % local:
+        if inputs.strategy == "HYBRID_SHARD" and world > 1:
+            return {}
+        local = world
+    return shard_axes(inputs.strategy, world_size=world, local_world_size=local)
 
 
 def _times(steps: int, every: int, further: tuple[int, ...]) -> int:

@@ -95,6 +95,11 @@ class FsdpSection(ShardingSection):
         Recipe(by=derived.by_profile(released="HYBRID_SHARD", other="none")),
     ] = "HYBRID_SHARD"
     """How weights are spread: replicated, sharded everywhere, or sharded inside a node."""
+    recompute_every: PositiveInt = 1
+    """With activation checkpointing, recompute every n-th block and keep the others. 1 = all."""
+    cpu_offload: bool = False
+    """Keep shards of weights, gradients and optimizer state in host memory; needs a sharded
+    strategy."""
     cast_root_forward_inputs: bool = False
     """Cast float inputs of the root module to `param_dtype`. Times and cameras stay fp32 in
     `corrected` numerics."""
@@ -119,6 +124,10 @@ class TrainSection(Section):
     """Samples of one optimizer step = world / sequence parallel x micro batch x accumulation."""
     max_steps: Annotated[PositiveInt, Recipe(value=30000)] = 30000
     """Optimizer steps of the whole run (outer steps in Stage2)."""
+    on_non_finite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite: `stop` the run, or `skip` that update and count it."""
+    max_non_finite: Count = 10
+    """Updates that `skip` may pass over in the whole run."""
     optimizer: OptimizerSection = section()
     """Optimizer of the student."""
     fsdp: ShardingSection = section()

@@ -4,6 +4,9 @@ holds."""
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
+import shutil
 from contextlib import suppress
 
 import torch
@@ -88,4 +91,25 @@ def _unavailable(name: str, why: str) -> SolarError:
         where="runtime.device",
         why=why,
         fixes=["solarwm environment probe", "--set runtime.device=cpu"],
+    )
+
+
+def require_compiler(device_type: str) -> None:
+    """Refuse (`environment.no-compiler`, exit 5) to compile where nothing can: a CPU needs a C++
+    compiler, an accelerator Triton. Compiles nothing."""
+    if device_type == "cpu":
+        named = os.environ.get("CXX", "")
+        if any(shutil.which(name) for name in (named, "g++", "clang++", "c++") if name):
+            return
+        missing = "a C++ compiler (g++ or clang++)"
+    else:
+        if device_type in ("cuda", "xpu") and importlib.util.find_spec("triton") is not None:
+            return
+        missing = "Triton"
+    raise SolarError(
+        "environment.no-compiler",
+        f"blocks cannot be compiled for {device_type} here",
+        where="runtime.compile_blocks",
+        why=f"{missing} was not found",
+        fixes=["--set runtime.compile_blocks=false", f"install {missing}"],
     )

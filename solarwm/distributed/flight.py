@@ -8,8 +8,6 @@ from typing import Any
 
 from solarwm.distributed.group import RankGroup
 
-RECORDED = ("nccl",)
-"""Backends whose collectives PyTorch's flight recorder sees."""
 TOLD_ENTRIES = 32
 _FIELDS = ("collective_seq_id", "profiling_name", "input_sizes", "output_sizes", "state")
 
@@ -34,9 +32,7 @@ class FlightLog:
 
 def _entries(group: RankGroup) -> list[dict[str, Any]]:
     """The latest entries of PyTorch's recorder, oldest first; empty where it has none."""
-    import torch.distributed as dist
-
-    if not dist.is_initialized() or dist.get_backend() not in RECORDED:
+    if group.device.type != "cuda":
         return []
     from torch._C import _distributed_c10d as native
 

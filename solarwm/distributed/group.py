@@ -111,7 +111,7 @@ def _join(launcher: Launcher, device: torch.device, timeout_s: float) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     timeout = timedelta(seconds=timeout_s)
     backend = BACKENDS[device.type]
-    if backend == "nccl":
+    if device.type == "cuda":
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", FLIGHTS_KEPT)
     try:
         if launcher.world_size == 1:

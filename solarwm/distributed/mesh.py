@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from solarwm.config.topology import shard_axes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshPlace:
@@ -28,17 +30,9 @@ def place_of(world_rank: int, *, world_size: int, sp_size: int) -> MeshPlace:
 
 
 def shard_mesh(
-    *, device_type: str, world_size: int, local_world_size: int, hybrid: bool
+    strategy: str, *, device_type: str, world_size: int, local_world_size: int
 ) -> DeviceMesh:
-    """The mesh that parameters are sharded over. Collective over all ranks.
-
-    Full sharding has one axis `shard` over all ranks. Hybrid sharding over several machines has the
-    axes `replicate` (machines) and `shard` (processes of one machine); on one machine the two are
-    the same thing.
-    """
-    num_nodes = world_size // local_world_size
-    if hybrid and num_nodes > 1:
-        shape, names = (num_nodes, local_world_size), ("replicate", "shard")
-    else:
-        shape, names = (world_size,), ("shard",)
-    return init_device_mesh(device_type, shape, mesh_dim_names=names)
+    """The mesh that parameters are sharded over, with the axes of `shard_axes`. Collective over all
+    ranks."""
+    axes = shard_axes(strategy, world_size=world_size, local_world_size=local_world_size)
+    return init_device_mesh(device_type, tuple(axes.values()), mesh_dim_names=tuple(axes))

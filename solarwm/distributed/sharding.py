@@ -155,6 +155,7 @@ def lay_out(
     block_class: str,
     param_dtype: str | None,
     reduce_dtype: str | None,
+    cpu_offload: bool = False,
 ) -> Layout:
     """Lay `module` out by `strategy`, in place. Collective over all ranks.
 
@@ -163,27 +164,38 @@ def lay_out(
 
     Sharding wraps every submodule whose class is called `block_class`, then the root. Compute runs
     in `param_dtype`, gradient sums in `reduce_dtype`; the stored parameters keep their own dtype.
+    `cpu_offload` keeps shards and their gradients in host memory.
     """
     if strategy in REPLICATED:
         return Replicated(group=group)
-    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import (
+        CPUOffloadPolicy,
+        FSDPModule,
+        MixedPrecisionPolicy,
+        fully_shard,
+    )
 
     mesh = shard_mesh(
+        strategy,
         device_type=group.device.type,
         world_size=group.world_size,
         local_world_size=group.launcher.local_world_size,
-        hybrid=strategy == "HYBRID_SHARD",
     )
     policy = MixedPrecisionPolicy(
         param_dtype=DTYPES[param_dtype] if param_dtype else None,
         reduce_dtype=DTYPES[reduce_dtype] if reduce_dtype else None,
         cast_forward_inputs=False,
     )
+    offload: dict[str, Any] = {}
+    if cpu_offload and group.device.type != "cpu":
+        offload = {"offload_policy": CPUOffloadPolicy()}
     gather_again = strategy != "SHARD_GRAD_OP"
     with collective_guard("shard parameters"):
         for block in [m for m in module.modules() if type(m).__name__ == block_class]:
-            fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=gather_again)
-        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+            fully_shard(
+                block, mesh=mesh, mp_policy=policy, reshard_after_forward=gather_again, **offload
+            )
+        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False, **offload)
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.set_gradient_divide_factor(1.0)
@@ -223,7 +235,7 @@ def _square_sum(parts: list[torch.Tensor], device: torch.device) -> torch.Tensor
     norms = torch._foreach_norm(
         parts, 2.0, dtype=torch.promote_types(parts[0].dtype, torch.float32)
     )
-    return torch.stack(list(norms)).square().sum()
+    return torch.stack(list(norms)).square().sum().to(device)
 
 
 def _buckets(parts: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:

@@ -119,6 +119,7 @@ _BY_CODE: dict[str, str] = {
     "inference.unknown-solver": "docs/reference/config.md lists the solvers under validation.passes",
     "inference.weights-mismatch": "generate with the config of the training run, or with the right weights",
     "inference.weights-missing": "check checkpoint.path; solarwm checkpoint list RUN_DIRECTORY shows what is there",
+    "environment.no-compiler": "--set runtime.compile_blocks=false, or install g++ (CPU) or Triton (accelerators)",
     "launcher.incomplete": "start with torchrun, or unset RANK, WORLD_SIZE, "
     "LOCAL_RANK and LOCAL_WORLD_SIZE for one process",
     "launcher.malformed": "start with torchrun, which sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE",

@@ -5,6 +5,12 @@ from __future__ import annotations
 from solarwm.errors.entry import Entry
 
 RUNS: dict[str, Entry] = {
+    "environment.no-compiler": Entry(
+        5,
+        "Blocks cannot be compiled here",
+        "`runtime.compile_blocks` needs a C++ compiler on a CPU and Triton on an accelerator. Install it, "
+        "or train without compiled blocks.",
+    ),
     "checkpoint.damaged": Entry(
         3,
         "The checkpoint is damaged",

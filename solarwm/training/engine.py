@@ -28,6 +28,7 @@ from solarwm.training.assembly import build_stage
 from solarwm.training.clips import ClipGeometry, ClipSource, Skip
 from solarwm.training.dataset import TrainingData, open_training_data
 from solarwm.training.feed import Feed
+from solarwm.training.health import NonFinite
 from solarwm.training.initial_weights import teacher_identity
 from solarwm.training.loop import LoopEnd, LoopPlan, run_steps
 from solarwm.training.opening import wants_validation
@@ -114,6 +115,9 @@ def train_rank(
                 save_every=config.save_every,
                 save_at_end=config.save_every > 0 or last_step < config.train.max_steps,
                 plan_fingerprint=data.fingerprint,
+                non_finite=NonFinite(
+                    skips=config.train.on_non_finite == "skip", most=config.train.max_non_finite
+                ),
                 checkpoint_id=source.checkpoint.name if source.checkpoint else "",
             ),
             cursor=cursor,

@@ -30,8 +30,23 @@ class StepAgreement:
     stop_signal: int
     """The signal some rank was sent, or 0."""
     slowest_data_wait_s: float
+    fault: SolarError | None
+    """What was not finite, where that is passed over; None when all numbers are."""
     pace: Pace
     """How long each rank took until here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite:
+    """What to do with an update whose numbers are not finite."""
+
+    skips: bool
+    most: int
+    """Updates of a role that may be passed over in the whole run."""
+
+    def may_skip(self, skipped: int) -> bool:
+        """Whether one more may be passed over after `skipped`."""
+        return self.skips and skipped < self.most
 
 
 def agree(
@@ -45,14 +60,16 @@ def agree(
     stop_signal: int,
     data_wait_s: float,
     began: float,
+    stops: bool = True,
 ) -> StepAgreement:
     """Exchange one short record a rank; raise before the optimizer step if any number is not
     finite.
 
     The rank with the bad number raises `train.non-finite` (exit 7) naming samples and noise levels,
     the others `distributed.peer-failed` (exit 6). `began` is when this rank's backwards began
-    (`time.perf_counter`). `local_norm` is the norm of this rank's own
-    gradients before they are summed, None where only sums exist. Collective over all ranks.
+    (`time.perf_counter`). Without `stops` the error is not raised but told as `fault`.
+    `local_norm` is the norm of this rank's own gradients before they are summed, None where only
+    sums exist. Collective over all ranks.
     """
     values = torch.cat([result.per_sample_B.double().cpu() for result in results])
     bad = [index for index, value in enumerate(values.tolist()) if not math.isfinite(value)]
@@ -66,21 +83,25 @@ def agree(
     )
     table = group.collectives.gather(own, label=f"step {step} agreement")
     kinds = table[:, 0].tolist()
-    if kind:
-        raise _non_finite(group, step, batches, results, bad)
     first_bad = next((world_rank for world_rank, found in enumerate(kinds) if found), None)
-    if first_bad is not None:
-        raise SolarError(
+    fault: SolarError | None = None
+    if kind:
+        fault = _non_finite(group, step, batches, results, bad)
+    elif first_bad is not None:
+        fault = SolarError(
             "distributed.peer-failed",
             f"rank {first_bad} found a number that is not finite in step {step}",
             context={"world_rank": first_bad, "step": step},
         )
+    if fault is not None and stops:
+        raise fault
     samples = table[:: group.place.sp_size]  # peers tell the losses of the same samples
     return StepAgreement(
         loss_sum=float(samples[:, 4].sum()),
         named_sums={name: float(samples[:, 5 + i].sum()) for i, name in enumerate(loss_names)},
         stop_signal=int(table[:, 1].max()),
         slowest_data_wait_s=float(table[:, 3].max()),
+        fault=fault,
         pace=pace_of(table[:, 2:4]),
     )
 
@@ -153,6 +174,7 @@ def _non_finite(
             "solarwm run status RUN_DIRECTORY",
             "look at the named samples",
             "lower train.optimizer.lr",
+            "--set train.on_non_finite=skip passes over such updates, up to train.max_non_finite",
         ],
         context={
             "step": step,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from solarwm.distributed.devices import peak_device_bytes, resident_bytes
 from solarwm.distributed.group import RankGroup
 from solarwm.nn.random import keyed_seed
 from solarwm.training.feed import Feed
+from solarwm.training.health import NonFinite
 from solarwm.training.schedule import due
 from solarwm.training.stage import MicroResult, Stage, Update
 from solarwm.training.stragglers import StragglerWatch, added
@@ -73,6 +74,8 @@ class LoopPlan:
     save_every: int
     save_at_end: bool
     plan_fingerprint: str
+    non_finite: NonFinite | None = None
+    """What to do with numbers that are not finite; None stops."""
     checkpoint_id: str = ""
     """The checkpoint this start went on from; empty for a new run."""
 
@@ -145,11 +148,13 @@ def _one_step(
             global_batch_size=stage.global_batch_size,
             group=group,
             stop_signal=session.stop_requested or 0,
+            non_finite=plan.non_finite,
         )
         for update in planned
     ]
     step_time_s = time.perf_counter() - started
     last, ema, several = made[-1], stage.role.ema, group.world_size > 1
+    _tell_skipped(made, stage, step=step + 1, session=session)
     session.note_outcome(samples_skipped=last.skipped, bad_samples=last.bad_samples)
     session.emit(
         "optimizer_step",
@@ -178,6 +183,23 @@ def _one_step(
         ema_updates=ema.num_updates if ema is not None else 0,
     )
     return made
+
+
+def _tell_skipped(made: Sequence[Updated], stage: Stage, *, step: int, session: Session) -> None:
+    """An event and a count for every update that was passed over."""
+    for updated in made:
+        if updated.fault is None:
+            continue
+        session.emit(
+            "update_skipped",
+            schema="solarwm.training-event.v1",
+            step=step,
+            role=updated.role,
+            code=updated.fault.code,
+            reason=str(updated.fault),
+            context=dict(updated.fault.context),
+        )
+        session.note_outcome(updates_skipped=sum(role.updates_skipped for role in stage.roles))
 
 
 def _microbatch(

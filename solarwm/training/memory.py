@@ -47,6 +47,8 @@ class MemorySettings:
     activation_checkpointing: bool
     param_dtype: str | None
     average: bool
+    recompute_every: int = 1
+    cpu_offload: bool = False
 
     @classmethod
     def of(cls, resolved: Any, *, local_world_size: int) -> MemorySettings:
@@ -63,6 +65,8 @@ class MemorySettings:
             activation_checkpointing=sharding.activation_checkpointing,
             param_dtype=sharding.param_dtype,
             average=config.ema.enabled,
+            recompute_every=getattr(sharding, "recompute_every", 1),
+            cpu_offload=getattr(sharding, "cpu_offload", False),
         )
 
 
@@ -122,6 +126,8 @@ class MemoryPlanner:
             gathered = share * width if width != MASTER_SIZE else 0
         else:
             gathered = (2 * block + rest) * width
+        here = 0 if settings.cpu_offload else 1
+        share *= here
         used = [
             share * MASTER_SIZE * len(roles),
             gathered,
@@ -183,7 +189,9 @@ class MemoryPlanner:
             return every
         kept = self._saved(settings, recomputed=True)
         layers = self._backbone.profile.dims.num_layers
-        return kept + max(0, every - kept) // layers
+        recomputed = -(-layers // settings.recompute_every)
+        inside = max(0, every - kept) // layers
+        return kept + inside * (layers - recomputed + 1)
 
     def _saved(self, settings: MemorySettings, *, recomputed: bool) -> int:
         key = (settings.micro_batch_size, settings.param_dtype, recomputed)

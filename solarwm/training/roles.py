@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from solarwm.distributed.devices import require_compiler
 from solarwm.distributed.group import RankGroup
 from solarwm.distributed.sharding import REPLICATED, Layout, fingerprint, lay_out
 from solarwm.errors.types import SolarError
 from solarwm.training.ema import ShardEma
 from solarwm.training.optim import adamw
 from solarwm.training.schedule import WarmupCosine
-from solarwm.training.stage import Role, checkpoint_activations
+from solarwm.training.stage import Role, checkpoint_activations, compile_blocks
 
 
 def trained_role(
@@ -35,7 +36,11 @@ def trained_role(
     module.train()
     sharding = resolved.config.train.fsdp
     if sharding.activation_checkpointing:
-        checkpoint_activations(module, block_class=resolved.route.spec.block_class)
+        checkpoint_activations(
+            module,
+            block_class=resolved.route.spec.block_class,
+            every=getattr(sharding, "recompute_every", 1),
+        )
     layout = spread(resolved, group, module)
     role = Role(
         name=name,
@@ -62,6 +67,9 @@ def frozen_module(resolved: Any, group: RankGroup, module: nn.Module) -> nn.Modu
 def spread(resolved: Any, group: RankGroup, module: nn.Module) -> Layout:
     """Lay a module out as `train.fsdp` says, in place. Collective over all ranks."""
     sharding = resolved.config.train.fsdp
+    if getattr(resolved.config.runtime, "compile_blocks", False):
+        require_compiler(group.device.type)
+        compile_blocks(module, block_class=resolved.route.spec.block_class)
     return lay_out(
         module,
         group,
@@ -69,6 +77,7 @@ def spread(resolved: Any, group: RankGroup, module: nn.Module) -> Layout:
         block_class=resolved.route.spec.block_class,
         param_dtype=sharding.param_dtype,
         reduce_dtype=sharding.reduce_dtype,
+        cpu_offload=getattr(sharding, "cpu_offload", False),
     )
 
 

@@ -165,6 +165,7 @@ class StageSaver:
         self._stage.memory = {key: float(v) for key, v in trainer.get("memory", {}).items()}
         states = {}
         for role in self._stage.roles:
+            role.updates_skipped = int(trainer.get("updates_skipped", {}).get(role.name, 0))
             if role.ema is not None:
                 role.ema.num_updates = int(trainer["ema_updates"])
             states[role.name] = _empty_state(path, role)
@@ -198,6 +199,7 @@ class StageSaver:
                 trainer={
                     "ema_updates": ema.num_updates if ema is not None else 0,
                     "memory": self._stage.memory,
+                    "updates_skipped": {role.name: role.updates_skipped for role in roles},
                 },
                 optimizers={
                     role.name: slots.describe_groups(

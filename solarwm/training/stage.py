@@ -33,6 +33,8 @@ class Role:
     base_lr: float
     grad_clip: float
     ema: ShardEma | None
+    updates_skipped: int = 0
+    """Updates that were passed over because a number was not finite; saved."""
     parameters: list[nn.Parameter] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -181,13 +183,22 @@ def _gatherer(group: RankGroup) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda values: group.collectives.gather(values, label="losses of a microbatch")
 
 
-def checkpoint_activations(module: nn.Module, *, block_class: str) -> None:
-    """Recompute each block's inside in the backward instead of keeping it; names stay as they are."""
+def checkpoint_activations(module: nn.Module, *, block_class: str, every: int = 1) -> None:
+    """Recompute the inside of every `every`-th block in the backward instead of keeping it, the
+    first one included; names stay as they are."""
     from torch.utils.checkpoint import checkpoint
 
     def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    for block in module.modules():
-        if type(block).__name__ == block_class:
-            block.forward = recomputed(block.forward)
+    blocks = [part for part in module.modules() if type(part).__name__ == block_class]
+    for block in blocks[::every]:
+        block.forward = recomputed(block.forward)
+
+
+def compile_blocks(module: nn.Module, *, block_class: str) -> None:
+    """Compile each block at its first call; names stay as they are. To be called after
+    `checkpoint_activations` and before the module is laid out."""
+    for part in module.modules():
+        if type(part).__name__ == block_class:
+            part.compile()

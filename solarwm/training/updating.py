@@ -40,10 +40,13 @@ class Updated:
     bad_samples: int
     """Samples that could not be read so far in this start, over all ranks."""
     agreement: health.StepAgreement
+    fault: SolarError | None = None
+    """Why the role was not moved; None when it was."""
 
     def plain(self) -> dict[str, Any]:
         """For the step's event."""
-        return {"update": self.number, "gradient_norm": self.gradient_norm, "lr": self.lr}
+        told = {"update": self.number, "gradient_norm": self.gradient_norm, "lr": self.lr}
+        return {**told, "skipped": True} if self.fault is not None else told
 
 
 def make_update(
@@ -54,13 +57,16 @@ def make_update(
     global_batch_size: int,
     group: RankGroup,
     stop_signal: int,
+    non_finite: health.NonFinite | None = None,
 ) -> Updated:
     """Take the next global batch and move the role, in the step after `step` completed ones.
 
-    Raises `train.non-finite` before the optimizer would use a bad number. Collective over all
+    Raises `train.non-finite` before the optimizer would use a bad number, unless `non_finite` lets
+    the update pass: then weights, optimizer, average and objective stay as they were. Collective over all
     ranks.
     """
     role, number = update.role, step + 1
+    stops = non_finite is None or not non_finite.may_skip(role.updates_skipped)
     role.optimizer.zero_grad(set_to_none=True)
     made, data_wait_s, (skipped, bad_samples) = _agreed_batches(feed, group)
     batches = [batch.to(group.device) for batch in made]
@@ -78,19 +84,29 @@ def make_update(
         stop_signal=stop_signal,
         data_wait_s=data_wait_s,
         began=began,
+        stops=stops,
     )
     role.layout.reduce(role.parameters)
     norm = role.layout.norm(role.parameters)
     gradient_norm = float(norm)
-    health.check_norm(gradient_norm, step=number, batches=batches)
-    optim.clip(role.parameters, norm, role.grad_clip)
+    fault = agreement.fault
+    try:
+        health.check_norm(gradient_norm, step=number, batches=batches)
+    except SolarError as error:
+        if stops:
+            raise
+        fault = fault or error
     lr = role.base_lr * role.schedule.factor(update.number)
     optim.set_rate(role.optimizer, lr)
-    role.optimizer.step()
-    if role.ema is not None:
-        role.ema.update(update.number + 1)
+    if fault is None:
+        optim.clip(role.parameters, norm, role.grad_clip)
+        role.optimizer.step()
+        if role.ema is not None:
+            role.ema.update(update.number + 1)
+        update.finish(agreement.named_sums)
+    else:
+        role.updates_skipped += 1
     role.optimizer.zero_grad(set_to_none=True)
-    update.finish(agreement.named_sums)
     return Updated(
         role=role.name,
         number=update.number + 1,
@@ -106,6 +122,7 @@ def make_update(
         skipped=skipped,
         bad_samples=bad_samples,
         agreement=agreement,
+        fault=fault,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from solarwm.checkpoints.manifest import read_manifest
+
 PATCH = """
 import os, torch
 from solarwm.objectives import flow_matching
@@ -71,3 +73,62 @@ def test_weights_that_are_not_finite_are_never_saved(warm, tmp_path: Path) -> No
     assert ended.codes == [7]
     assert ended.result["context"]["kind"] == "weight"
     assert not list(ended.root.glob("checkpoint_model_*"))
+
+
+def test_skipped_updates_are_counted_leave_all_as_it_was_and_are_bounded(
+    warm, tmp_path: Path
+) -> None:
+    """The weights after a skipped third update are those after the second."""
+    sets = ("runtime.save_every=1", "train.on_non_finite=skip", "train.max_non_finite=1")
+    patch = PATCH.format(rank=1, act=LOSS)
+    ended = warm.train(tmp_path / "run", *sets, world_size=2, patch=patch)
+    assert ended.codes == [0, 0]
+    assert ended.result["updates_skipped"] == 1
+    steps = ended.events()
+    assert [event["step"] for event in steps] == [1, 2, 3, 4]
+    assert [event["roles"]["student"].get("skipped", False) for event in steps] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    (told,) = ended.events(1, kind="update_skipped")
+    assert (told["code"], told["context"]["samples"][0]["slot"]) == ("train.non-finite", 3)
+    (told,) = ended.events(0, kind="update_skipped")
+    assert (told["step"], told["context"]["world_rank"]) == (3, 1)
+    members = [
+        [
+            file["blake2b"]
+            for file in read_manifest(ended.root / name).model_dump()["files"]
+            if file["path"].endswith(".distcp")
+        ]
+        for name in ("checkpoint_model_000002", "checkpoint_model_000003")
+    ]
+    assert members[0] == members[1]
+    assert len(members[0]) >= 3
+    # A second one, in the run that goes on, is one too many.
+    again = warm.train(
+        ended.root,
+        *sets,
+        "train.max_steps=6",
+        options=("--resume", "latest"),
+        world_size=2,
+        patch=patch.replace("step == 2", "step == 4"),
+    )
+    assert again.codes == [6, 7]
+    assert (again.result["exit_code"], again.result["step"]) == (7, 5)
+
+
+def test_sharded_ranks_skip_an_update_together(warm, tmp_path: Path) -> None:
+    ended = warm.train(
+        tmp_path / "run",
+        "train.fsdp.strategy=FULL_SHARD",
+        "train.on_non_finite=skip",
+        "runtime.save_every=0",
+        world_size=2,
+        patch=PATCH.format(rank=1, act=GRADIENT),
+    )
+    assert ended.codes == [0, 0]
+    for rank in (0, 1):
+        assert [told["step"] for told in ended.events(rank, kind="update_skipped")] == [3]
+    assert ended.result["updates_skipped"] == 1

@@ -32,6 +32,7 @@ def rules(config: Any, spec: BackboneSpec, profile: Profile) -> list[Finding]:
     return [
         *faults,
         *common_rules.pass_faults(config),
+        *common_rules.execution_faults(config),
         *_data(config),
         *_passes(config, spec, profile),
         *_checkpoint(config, profile),

@@ -182,3 +182,25 @@ def test_saves_are_counted_as_a_loop_over_the_steps_would(
     inputs = BASE._replace(max_steps=steps, save_every=every, save_steps=further)
     due = [n for n in range(1, steps + 1) if (every and n % every == 0) or n in further]
     assert build(inputs).checkpoints_expected == len(due)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "local", "axes"),
+    [
+        ("none", 4, {}),
+        ("FULL_SHARD", None, {"shard": 8}),
+        ("SHARD_GRAD_OP", 4, {"shard": 8}),
+        ("HYBRID_SHARD", 4, {"replicate": 2, "shard": 4}),
+        ("HYBRID_SHARD", 8, {"shard": 8}),
+        ("HYBRID_SHARD", None, {}),
+    ],
+)
+def test_the_axes_of_the_meshes_are_named_and_hold_every_rank(strategy, local, axes) -> None:
+    topology = build(
+        BASE._replace(
+            strategy=strategy, local_world_size=local, sequence_parallel_size=2, accumulation=4
+        )
+    )
+    assert topology.data_mesh == {"dp": 4, "sp": 2}
+    assert topology.shard_mesh == axes
+    assert list(topology.shard_mesh) == list(axes)

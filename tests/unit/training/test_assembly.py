@@ -10,6 +10,7 @@ import torch
 from solarwm.backbones.wan22_5b.backbone import create
 from solarwm.backbones.wan22_5b.spec import SPEC
 from solarwm.checkpoints.sources import open_source
+from solarwm.distributed.collectives import Collectives
 from solarwm.errors.types import FaultList, SolarError
 from solarwm.training import assembly
 from solarwm.training.initial_weights import StartWeights
@@ -43,7 +44,12 @@ def test_a_bad_teacher_is_refused_before_any_role_is_allocated(tmp_path, monkeyp
     resolved = SimpleNamespace(
         route=route, config=SimpleNamespace(model=SimpleNamespace(profile="tiny"))
     )
-    group = SimpleNamespace(sequence=backbone.sequence, device=torch.device("cpu"))
+    group = SimpleNamespace(
+        sequence=backbone.sequence,
+        device=torch.device("cpu"),
+        world_rank=0,
+        collectives=Collectives(world_rank=0, world_size=1),
+    )
     with pytest.raises((SolarError, FaultList)) as caught:
         assembly.build_stage(resolved, group)
     assert caught.value.exit_code == 3
