@@ -18,7 +18,7 @@ WORKERS ?= 2
 
 help:
 	@echo "make quickstart   render a small world, train on it, resume, generate, and open the report"
-	@echo "make test         all checks and tests (5 to 15 minutes on two cores)"
+	@echo "make test         all checks and tests (10 to 20 minutes on two cores)"
 	@echo "make check        lint, types, import layers"
 	@echo "make bench        side-by-side ratios (QUICK=1 for a short run)"
 	@echo "make docs         regenerate the CLI, config and error references"
