@@ -1,4 +1,4 @@
-"""`solarwm run`: what run directories say about their runs. Reads only; needs no torch."""
+"""`solarwm run`: what run directories say about their runs. Needs no torch; only `stop` changes anything."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import typer
 
 from solarwm.cli.output import JsonOption, columns, emit
 from solarwm.cli.run_options import SetOption, open_run
+from solarwm.cli.run_watch import stop, watch
 
-group = typer.Typer(help="Status and history of run directories.", add_completion=False)
+group = typer.Typer(
+    help="Status and history of run directories; watching and stopping them.", add_completion=False
+)
 
 
 @group.callback()
@@ -41,6 +44,10 @@ def status(
     from solarwm.runs.status import read_status
 
     emit(read_status(run).plain(), json=json, text=_status_lines)
+
+
+group.command("watch", epilog="Example: solarwm run watch outputs/my-run")(watch)
+group.command("stop", epilog="Example: solarwm run stop outputs/my-run --yes")(stop)
 
 
 @group.command("resume-check", epilog="Example: solarwm run resume-check outputs/my-run")

@@ -138,6 +138,8 @@ _BY_CODE: dict[str, str] = {
     "run.directory-taken": "--resume latest goes on with it; a new run needs another runtime.output_dir",
     "run.interrupted": "--resume latest goes on from the last checkpoint",
     "run.nothing-to-resume": "start without --resume, or with --allow-fresh",
+    "run.still-running": "solarwm run stop RUN --yes --kill",
+    "run.stop-refused": "ask the user whose run it is",
     "run.terminated": "--resume latest goes on from the last checkpoint",
     "run.unreadable": "copy the run directory again, or look at its files by hand",
     "shard.bad-path": "write the shard as a relative path below data.transport.root",

@@ -231,6 +231,17 @@ RUNS: dict[str, Entry] = {
         "`--resume` found no complete checkpoint at the place named. `--allow-fresh` starts from the "
         "beginning in that case.",
     ),
+    "run.still-running": Entry(
+        5,
+        "The run has not ended",
+        "solarwm run stop asked the ranks to end, and after the wait some are there yet: in a long step, a long save, "
+        "or stuck. --kill ends them by force; checkpoints stay whole.",
+    ),
+    "run.stop-refused": Entry(
+        5,
+        "The run may not be ended",
+        "Its processes belong to another user. Ask that user, or the administrator of the machine.",
+    ),
     "run.terminated": Entry(
         143,
         "Stopped by SIGTERM",

@@ -8,6 +8,7 @@ import socket
 import time
 from typing import Any
 
+from solarwm.runs.identity import own_identity
 from solarwm.runs.layout import RunLayout
 from solarwm.runs.record import plain, read_object
 from solarwm.storage.digests import canonical_json
@@ -20,14 +21,14 @@ _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 def write_heartbeat(layout: RunLayout, world_rank: int, **fields: Any) -> None:
     """Replace `heartbeats/rank-NNNNN.json`; readers see the old or the new one. Not synced to disk.
 
-    Adds process id, host, boot, wall time and monotonic time (seconds) to `fields` (step, phase,
+    Adds process id, start and command, host, boot, wall time and monotonic time (seconds) to `fields` (step, phase,
     ...).
     """
     record = {
         **fields,
         "schema": HEARTBEAT_SCHEMA,
         "world_rank": world_rank,
-        "pid": os.getpid(),
+        **own_identity(os.getpid()).plain(),
         "host": socket.gethostname(),
         "boot_id": boot_id(),
         "time": time.time(),

@@ -50,6 +50,8 @@ GOOD: dict[str, list[str]] = {
     "run list": ["{runs}"],
     "run resume-check": ["{run}"],
     "run status": ["{run}"],
+    "run stop": ["{run}"],
+    "run watch": ["{run}", "--once"],
     "validation plan": ["--config", "configs/examples/quickstart/infer.yaml", "--set",
                         "data.index_root={world}", "--set", "data.transport.root={world}", "--set",
                         "data.pixel_frames=33", "--set", "validation.sample_count=1"],
@@ -95,6 +97,8 @@ BAD = {
     "run list": ["--nonsense"],
     "run resume-check": ["{new}/none"],
     "run status": ["{new}/none"],
+    "run stop": ["{new}/none"],
+    "run watch": ["{new}/none"],
     "train": ["--config", "{new}/none.yaml"],
     "validation plan": ["--config", "{new}/none.yaml"],
 }  # fmt: skip
