@@ -106,6 +106,15 @@ def _sequence_peers(collectives: Collectives, sp_size: int, timeout_s: float) ->
     return own
 
 
+def _own_store(launcher: Launcher, timeout: timedelta) -> dist.Store:
+    """The launch's key-value store, in a namespace of its own: a launcher that restarts its group
+    keeps the store, with the addresses of processes that are gone."""
+    met = dist.rendezvous("env://", launcher.world_rank, launcher.world_size, timeout=timeout)
+    store = next(iter(met))[0]
+    store.set_timeout(timeout)
+    return dist.PrefixStore(launcher.token, store)
+
+
 def _join(launcher: Launcher, device: torch.device, timeout_s: float) -> None:
     if launcher.num_nodes == 1 and sys.platform == "linux" and Path("/sys/class/net/lo").exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -121,6 +130,7 @@ def _join(launcher: Launcher, device: torch.device, timeout_s: float) -> None:
         else:
             dist.init_process_group(
                 backend,
+                store=_own_store(launcher, timeout),
                 rank=launcher.world_rank,
                 world_size=launcher.world_size,
                 timeout=timeout,

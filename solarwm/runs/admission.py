@@ -13,6 +13,8 @@ from solarwm.storage.durable import make_directories, storage_errors
 from solarwm.storage.locks import LOCK_NAME, DirectoryLock, is_locked
 
 WAIT_S = 300.0
+RESTART_S = 35.0
+"""torchrun kills a rank that has not left 30 s after it was asked to."""
 SKEW_S = 3.0
 _SIGNS = ("resolved-config.json", "launch-manifest.json", "run-result.json", "COMPLETE.json")
 
@@ -65,13 +67,38 @@ def take(layout: RunLayout, *, command: str, resuming: bool, token: str) -> Dire
     root = Path(layout.root)
     refuse_foreign(root, resuming=resuming)
     make_directories(root)
-    lock = DirectoryLock(root).acquire({"command": command, "token": token})
+    lock = _acquire(DirectoryLock(root), {"command": command, "token": token}, token)
     try:
         refuse_foreign(root, resuming=resuming)
     except SolarError:
         lock.release()
         raise
     return lock
+
+
+def _acquire(lock: DirectoryLock, holder: dict[str, object], token: str) -> DirectoryLock:
+    """Take the lock; a restarted group waits for what its launcher is still ending of the one
+    before."""
+    deadline = time.monotonic() + RESTART_S
+    while True:
+        try:
+            return lock.acquire(holder)
+        except SolarError as busy:
+            before = str(lock.holder().get("token", ""))
+            if busy.code != "run.directory-busy" or not _restarts(token, before):
+                raise
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
+def _restarts(token: str, before: str) -> bool:
+    """Whether `token` is of a restart of the launch `before`: the same launcher, a later count."""
+    *_, run_id, count = ["", *token.split(":")]
+    *_, run_id_before, count_before = ["", *before.split(":")]
+    if not run_id or run_id != run_id_before or not (count + count_before).isdigit():
+        return False
+    return bool(count) and bool(count_before) and int(count_before) < int(count)
 
 
 def wait(

@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from solarwm.checkpoints.store import CheckpointStore
 from tests.fault.small_state import check_after_fault, state_of
 
@@ -23,6 +25,15 @@ def _save_for_ever(root: Path, first: int) -> None:
 
 
 def test_twenty_kills_during_saves_never_cost_a_checkpoint(tmp_path: Path) -> None:
+    _kill_saves(tmp_path, KILLS)
+
+
+@pytest.mark.soak
+def test_five_hundred_kills_during_saves_never_cost_a_checkpoint(tmp_path: Path) -> None:
+    _kill_saves(tmp_path, 500)
+
+
+def _kill_saves(tmp_path: Path, kills: int) -> None:
     draws = random.Random(SEED)
     print(f"seed {SEED}")
     store = CheckpointStore(tmp_path)
@@ -31,7 +42,7 @@ def test_twenty_kills_during_saves_never_cost_a_checkpoint(tmp_path: Path) -> No
         store.save(step, state_of(step, num_values=NUM_VALUES))
         save_s = time.monotonic() - started
     last, torn = 2, 0
-    for _ in range(KILLS):
+    for _ in range(kills):
         child = os.fork()
         if child == 0:
             try:
@@ -45,5 +56,5 @@ def test_twenty_kills_during_saves_never_cost_a_checkpoint(tmp_path: Path) -> No
         found = check_after_fault(tmp_path, allowed=set(range(1, 100_000)), num_values=NUM_VALUES)
         assert found >= last
         last = found
-    print(f"{torn} of {KILLS} kills cut a save short, step {last} reached")
+    print(f"{torn} of {kills} kills cut a save short, step {last} reached")
     assert torn > 0
