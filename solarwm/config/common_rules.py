@@ -141,7 +141,15 @@ def base_faults(config: RunBase, profile: Profile, *keys: str) -> Iterator[Findi
 
 def execution_faults(config: Any) -> Iterator[Finding]:
     """Ways of running that exclude each other."""
-    sharding = config.train.fsdp
+    sharding, address = config.train.fsdp, config.checkpoint.copy_to
+    if address is not None and not all(address.partition("://")):
+        yield Finding(
+            path=("checkpoint", "copy_to"),
+            code="config.value",
+            message="checkpoint.copy_to is the address of an object store",
+            why=f"{address!r} has no scheme; runtime.output_dir is where checkpoints lie locally",
+            fixes=("--set checkpoint.copy_to=s3://BUCKET/RUN", "--set checkpoint.copy_to=null"),
+        )
     if sharding.cpu_offload and sharding.strategy in ("none", "NO_SHARD"):
         yield Finding(
             path=("train", "fsdp", "cpu_offload"),

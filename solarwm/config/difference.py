@@ -16,6 +16,7 @@ BOUND = "data.order: published binds a run to its ranks and workers"
 _HARMLESS = (
     "action",
     "checkpoint.async_save",
+    "checkpoint.copy_to",
     "checkpoint.keep_every",
     "checkpoint.keep_last",
     "checkpoint.when_busy",

@@ -172,6 +172,9 @@ class CheckpointSection(Section):
     """Newest checkpoints kept. 0 = keep all."""
     keep_every: Count = 0
     """Steps whose multiples are kept for good. 0 = none."""
+    copy_to: str | None = None
+    """Address of an object store (`s3://bucket/run`) that complete checkpoints are copied to beside
+    training, under the same retention; null = none."""
     async_save: Literal["auto", "always", "never"] = "auto"
     """Write checkpoints beside training: the step waits for a copy only. auto = on accelerators."""
     when_busy: Literal["wait", "skip"] = "wait"

@@ -20,6 +20,7 @@ from solarwm.checkpoints.store import CheckpointStore
 from solarwm.distributed.group import RankGroup
 from solarwm.storage.space import require_free
 from solarwm.training import health
+from solarwm.training.copying import CheckpointCopies, Copied
 from solarwm.training.loop import Session
 from solarwm.training.resuming import ELASTIC, mismatch
 from solarwm.training.stage import Role, Stage
@@ -80,6 +81,11 @@ class StageSaver:
             section.async_save == "auto" and group.device.type != "cpu"
         )
         self._background = BackgroundSaver(store) if beside else None
+        self._copies: CheckpointCopies | None = None
+        if section.copy_to is not None and group.world_rank == 0:
+            self._copies = CheckpointCopies(
+                section.copy_to, keep_last=section.keep_last, keep_every=section.keep_every
+            )
 
     def require_room(self) -> None:
         """Refuse (`disk.full`, exit 5) to begin where not even one checkpoint fits. Rank 0 looks."""
@@ -109,14 +115,16 @@ class StageSaver:
         """Tell the saves that were completed beside training; raise what one failed with."""
         for saved in self._background.poll() if self._background is not None else ():
             self._tell_background(saved)
+        for copied in self._copies.poll() if self._copies is not None else ():
+            self._tell_copied(copied)
 
     def finish(self) -> None:
         """Wait until every save is complete."""
-        if self._background is None:
-            return
         with self._session.phase("save"):
-            for saved in self._background.finish():
+            for saved in self._background.finish() if self._background is not None else ():
                 self._tell_background(saved)
+            for copied in self._copies.finish() if self._copies is not None else ():
+                self._tell_copied(copied)
 
     def _may_begin(self, step: int) -> bool:
         """Whether to save now; with `when_busy: skip` the ranks agree. Collective over all ranks."""
@@ -151,6 +159,17 @@ class StageSaver:
             step=step,
             checkpoint_id=path.name,
             **times,
+        )
+        if self._copies is not None:
+            self._copies.start(step, path)
+
+    def _tell_copied(self, copied: Copied) -> None:
+        self._session.emit(
+            "checkpoint_copied",
+            schema="solarwm.training-event.v1",
+            step=copied.step,
+            address=copied.address,
+            copy_time_s=copied.seconds,
         )
 
     def load(self, path: Path) -> tuple[int, int]:
