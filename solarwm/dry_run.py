@@ -78,7 +78,7 @@ def dry_run(
         "assets": assets,
         "indexes": indexes,
         "model": model,
-        "files": _files(resolved, command, root),
+        "files": planned_files(resolved, command, root),
         "faults": [
             {
                 "code": fault.code,
@@ -283,7 +283,7 @@ def _exists(module: str) -> bool:
         return False
 
 
-def _files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
+def planned_files(resolved: ResolvedRun, command: str, root: Path) -> list[str]:
     names = [
         LOCK_NAME,
         "resolved-config.json",

@@ -71,6 +71,12 @@ COMMANDS: dict[str, Entry] = {
         "Encode raw clips into a latent data set.",
         "solarwm preencode --config configs/examples/wan22_ti2v_5b/preencode_153f.yaml --dry-run",
     ),
+    "launch": Entry(
+        "solarwm.cli.launch",
+        "launch",
+        "Commands, SLURM scripts and Kubernetes manifests for a config.",
+        "solarwm launch --config configs/examples/quickstart/stage0p5.yaml --dry-run",
+    ),
     "plan": Entry(
         "solarwm.cli.plan",
         "group",
