@@ -93,7 +93,7 @@ BAD = {
     "environment probe": ["--nonsense"],
     "explain": ["no.such-code"],
     "infer": ["--config", "{config}"],
-    "launch": ["--config", "{config}", "--nodes", "7", "--dry-run"],
+    "launch": ["--config", "{new}/none.yaml", "--dry-run"],
     "plan memory": ["--config", "{new}/none.yaml"],
     "preencode": ["--config", "{config}"],
     "run list": ["--nonsense"],
