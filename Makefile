@@ -14,11 +14,12 @@ PROFILE ?= quick
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS ?= 2
 
-.PHONY: help setup quickstart test browser check bench docs clean
+.PHONY: help setup quickstart test soak browser check bench docs clean
 
 help:
 	@echo "make quickstart   render a small world, train on it, resume, generate, and open the report"
 	@echo "make test         all checks and tests (10 to 20 minutes on two cores)"
+	@echo "make soak         the long reliability counts (docs/reliability.md)"
 	@echo "make check        lint, types, import layers"
 	@echo "make bench        side-by-side ratios (QUICK=1 for a short run)"
 	@echo "make docs         regenerate the CLI, config and error references"
@@ -47,6 +48,9 @@ browser:
 
 test: check browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak and not gpu and not bench"
+
+soak: $(READY)
+	$(TEST_ENV) $(BIN)/python -m pytest -m soak
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py $(if $(QUICK),--quick)

@@ -72,13 +72,16 @@ def load(path: Path) -> None:
     CheckpointStore(path.parent).load_into(path, {"student": RoleState(model=target)})
 
 
-def test_any_flipped_byte_is_found_by_verify_and_by_a_load_that_reads_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [1000, pytest.param(3000, marks=pytest.mark.soak)])
+def test_any_flipped_byte_is_found_by_verify_and_by_a_load_that_reads_it(
+    tmp_path: Path, rounds: int
+) -> None:
     path = save(tmp_path)
     files = sorted(file for file in path.rglob("*") if file.is_file())
     draws = random.Random(SEED)
     print(f"seed {SEED}")
     sizes = [file.stat().st_size for file in files]
-    for count in range(1000):
+    for count in range(rounds):
         file = draws.choices(files, sizes)[0] if count % 2 else draws.choice(files)
         data = bytearray(file.read_bytes())
         place = draws.randrange(len(data))
@@ -97,11 +100,14 @@ def test_any_flipped_byte_is_found_by_verify_and_by_a_load_that_reads_it(tmp_pat
     load(path)
 
 
-def test_mutated_manifests_and_markers_are_refused_without_a_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [300, pytest.param(5000, marks=pytest.mark.soak)])
+def test_mutated_manifests_and_markers_are_refused_without_a_traceback(
+    tmp_path: Path, rounds: int
+) -> None:
     path = save(tmp_path)
     draws = random.Random(SEED)
     good = {name: (path / name).read_bytes() for name in (MANIFEST_NAME, MARKER_NAME)}
-    for _ in range(300):
+    for _ in range(rounds):
         manifest = json.loads(good[MANIFEST_NAME])
         _mutate(manifest, draws)
         data = canonical_json(manifest)
@@ -248,10 +254,11 @@ def test_a_payload_in_a_checkpoint_whose_digests_agree_is_not_run(
     assert [item.name for item in tmp_path.iterdir()] == ["run"]
 
 
-def test_mutated_metadata_never_ends_in_a_traceback() -> None:
+@pytest.mark.parametrize("rounds", [1000, pytest.param(5000, marks=pytest.mark.soak)])
+def test_mutated_metadata_never_ends_in_a_traceback(rounds: int) -> None:
     draws = random.Random(SEED)
     good = pickle.dumps(sound_metadata())
-    for _ in range(1000):
+    for _ in range(rounds):
         data = bytearray(good)
         for _ in range(draws.randint(1, 4)):
             data[draws.randrange(len(data))] = draws.randrange(256)
