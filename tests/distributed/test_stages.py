@@ -424,3 +424,36 @@ def test_the_small_twins_of_stage0p5_run_from_clips_and_from_stored_latents(
         made = tmp_path / f"infer-{frames}"
         launch(f"infer_stage0p5_fm_{frames}", made, *clips, f"checkpoint.path={run}")
         assert (made / "generation" / "COMPLETE.json").exists()
+
+
+def test_a_run_of_one_rank_goes_on_with_four_that_shard_and_share_clips(stages, tmp_path) -> None:
+    root, resume = tmp_path / "run", ("--resume", "latest")
+    one = stages.train("stage2", root, options=("--stop-after", "1"))
+    four = stages.train(
+        "stage2",
+        root,
+        "distributed.sequence_parallel_size=2",
+        "train.micro_batch_size=2",
+        "train.fsdp.strategy=FULL_SHARD",
+        options=(*resume, "--stop-after", "3"),
+        world_size=4,
+    )
+    last = stages.train("stage2", root, options=resume)
+    assert (one.codes, four.codes, last.codes) == ([0], [0] * 4, [0]), four.texts
+    mine = losses(last)
+    assert [record["step"] for record in last.events()] == [1, 2, 3, 4]
+    for found, whole in zip(mine, losses(stages.ended["stage2"]), strict=True):
+        for name, value in whole.items():
+            assert found[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
+    samples = [
+        sorted(
+            occurrence
+            for rank in ranks
+            for event in ended.events(rank)
+            if event["step"] == 3
+            for part in event["microbatches"]
+            for occurrence in part["identity"]["occurrences"]
+        )
+        for ended, ranks in ((four, (0, 2)), (stages.ended["stage2"], (0,)))
+    ]
+    assert samples[0] == samples[1]
