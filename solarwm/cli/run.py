@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from solarwm.cli.output import JsonOption, columns, emit
+from solarwm.cli.run_diagnose import diagnose
 from solarwm.cli.run_options import SetOption, open_run
 from solarwm.cli.run_watch import stop, watch
 
@@ -47,6 +48,7 @@ def status(
 
 
 group.command("watch", epilog="Example: solarwm run watch outputs/my-run")(watch)
+group.command("diagnose", epilog="Example: solarwm run diagnose outputs/my-run")(diagnose)
 group.command("stop", epilog="Example: solarwm run stop outputs/my-run --yes")(stop)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from solarwm.data.index import read_index
 from solarwm.data.shards import ShardReader
+from solarwm.runs.diagnosis import diagnose
 from solarwm.runs.status import read_status
 from tests.fault.data.worlds import resharded
 
@@ -54,6 +55,9 @@ def test_stop_names_the_sample_and_skip_takes_the_same_substitute_on_any_topolog
     at = _at(world, tmp_path / "cache")
     stopped = warm.train(tmp_path / "stop", *at)
     assert stopped.codes == [3]
+    verdict = diagnose(stopped.root)
+    assert verdict.verdict == "data"
+    assert any(bad in line for line in verdict.evidence)
     assert bad in stopped.texts[0]
     assert "video.undecodable" in stopped.texts[0]
 

@@ -10,6 +10,7 @@ import torch
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_dcp
 
+from solarwm.runs.diagnosis import diagnose
 from tests.conftest import QUICKSTART, Ended
 
 SP = "distributed.sequence_parallel_size=2"
@@ -211,3 +212,6 @@ def _assert_stops(warm, tmp_path: Path, patch: str, field: str) -> None:
         assert "distributed.peers-differ" in ended.texts[world_rank]
         assert f"but not its {field}" in ended.texts[world_rank]
     assert not list(ended.root.glob("checkpoint_model_*"))
+    verdict = diagnose(ended.root)
+    assert verdict.verdict == "ranks-differ"
+    assert any(field in line for line in verdict.evidence)

@@ -12,6 +12,7 @@ import pytest
 
 from solarwm.checkpoints.store import CheckpointStore
 from solarwm.errors.types import SolarError
+from solarwm.runs.diagnosis import diagnose
 from solarwm.storage.durable import create_bytes, write_bytes_atomic
 from solarwm.storage.space import free_bytes, require_free
 from tests.fault.small_state import check_after_fault, state_of
@@ -104,5 +105,6 @@ def test_a_run_whose_first_checkpoint_cannot_fit_ends_before_its_first_step(
     assert ended.codes == [5, 6]
     result = ended.result
     assert (result["exit_code"], result["code"]) == (5, "disk.full")
+    assert diagnose(ended.root).verdict == "disk"
     assert result["context"]["need_bytes"] > result["context"]["free_bytes"]
     assert ended.events() == []

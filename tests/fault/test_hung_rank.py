@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from solarwm.runs.diagnosis import diagnose
 from tests.fault.waiting import SLOW, wait_for_step
 
 STUCK = """
@@ -58,6 +59,7 @@ def test_a_rank_that_hangs_is_named_by_the_other_after_the_deadline(
     assert ended.codes[1 - hung] == 6
     assert (ended.result["status"], ended.result["exit_code"]) == ("failed", 6)
     assert ended.result["first_failing_rank"] == hung
+    assert diagnose(root).verdict == "hang"
     assert "no sign of life" in ended.result["message"]
     assert ended.result["last_checkpoint_step"] == 2
     assert hung in ended.result["missing_ranks"]

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from solarwm.checkpoints.manifest import read_manifest
+from solarwm.runs.diagnosis import diagnose
 
 PATCH = """
 import os, torch
@@ -39,6 +40,9 @@ def test_nan_loss_on_rank_one_stops_both_ranks_in_that_step(warm, tmp_path: Path
     assert ended.codes == [6, 7]
     result = ended.result
     assert (result["exit_code"], result["first_failing_rank"], result["step"]) == (7, 1, 3)
+    verdict = diagnose(ended.root)
+    assert verdict.verdict == "non-finite"
+    assert any("rank 1 failed first" in line for line in verdict.evidence)
     named = result["context"]["samples"]
     assert [sample["slot"] for sample in named] == [3]
     assert math.isfinite(named[0]["sigma"])

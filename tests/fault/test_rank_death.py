@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from solarwm.runs.diagnosis import diagnose
+
 RAISE = """
 import os
 from solarwm.errors.types import SolarError
@@ -69,6 +71,7 @@ def test_a_killed_rank_is_named_by_the_survivor(warm, tmp_path: Path, killed: in
     assert abs(ended.seconds[0] - ended.seconds[1]) < 10
     assert ended.result["exit_code"] == 6
     assert ended.result["first_failing_rank"] == killed
+    assert diagnose(ended.root).verdict == "rank-lost"
     assert ended.result["written_by_rank"] == 1 - killed
     assert ended.result["last_checkpoint_step"] == 2
     assert (ended.root / "checkpoint_model_000002" / "COMPLETE.json").exists()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from solarwm.runs.diagnosis import diagnose
+
 PAGE = Path(__file__).parents[2] / "docs" / "runs.md"
 ACT = """
 import os, signal
@@ -25,6 +27,14 @@ ENDINGS = {
     "bug": ("raise KeyError('made to fail')", "failed", 70),
     "out of memory": ("raise MemoryError", "failed", 5),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "failed", 6),
+}
+VERDICTS = {
+    "complete": "complete",
+    "terminated": "interrupted",
+    "interrupted": "interrupted",
+    "bug": "bug",
+    "out of memory": "out-of-memory",
+    "killed": "rank-lost",
 }
 
 
@@ -54,3 +64,8 @@ def test_every_ending_writes_the_documented_keys(warm, tmp_path: Path, name: str
         assert result["first_failing_rank"] == 1
     if status == "interrupted":
         assert "stopped_rank" in result
+    found = diagnose(ended.root)
+    assert found.verdict == VERDICTS[name]
+    assert found.evidence
+    assert found.is_fault == (status == "failed")
+    assert not found.is_fault or found.fixes

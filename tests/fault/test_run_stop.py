@@ -50,6 +50,8 @@ def test_a_running_run_is_watched_and_stopped_and_can_be_resumed(warm, tmp_path,
     assert first["outlook"]["seconds_left"] > 0
     assert {rank["world_rank"] for rank in first["ranks"]} == {0, 1}
 
+    assert run(["run", "diagnose", str(root), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "healthy"
     assert run(["run", "stop", str(root), "--json"]) == 2  # nobody to ask, and no --yes
     assert "--yes" in capsys.readouterr().out
     assert run(["run", "stop", str(root), "--yes", "--json"]) == 0
@@ -123,3 +125,9 @@ def test_half_an_event_line_and_a_strange_heartbeat_do_no_harm(warm, tmp_path, c
     seen = json.loads(capsys.readouterr().out)
     assert (seen["state"], seen["step"], seen["outlook"]["checkpoints"]) == ("complete", 2, 2)
     assert run(["run", "stop", str(root), "--yes", "--json"]) == 0
+    capsys.readouterr()
+    (root / "run-result.json").unlink()
+    assert run(["run", "diagnose", str(root), "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "killed"
+    assert any("--resume latest" in text for text in found["fixes"])
