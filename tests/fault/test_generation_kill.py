@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 from pathlib import Path
 
 INFER = Path(__file__).parents[2] / "configs" / "examples" / "quickstart" / "infer.yaml"
@@ -35,6 +37,20 @@ for module, name in (
 """
 
 
+SEED = 20
+AT_TIME = """
+import os, signal, threading, time
+from solarwm.inference import passes
+real = passes.encode_case
+def encode_case(*args, **kwargs):
+    threading.Timer({after}, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    passes.encode_case = real
+    return real(*args, **kwargs)
+passes.encode_case = encode_case
+"""
+"""Kills some time after the first clip is read."""
+
+
 def _tree(root: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(root)): path.read_bytes()
@@ -49,7 +65,7 @@ def test_a_generation_killed_at_any_write_ends_as_one_never_killed(warm, tmp_pat
     settings = warm.settings(tmp_path, 1, ())
     world = [word for word in settings if word.startswith(("data.index_root", "data.transport"))]
 
-    def infer(root: Path, *options: str, kill_at: int = 0):
+    def infer(root: Path, *options: str, kill_at: int = 0, after_s: float | None = None):
         sets = [
             *world,
             "data.pixel_frames=33",
@@ -61,6 +77,8 @@ def test_a_generation_killed_at_any_write_ends_as_one_never_killed(warm, tmp_pat
         ]
         words = [word for value in sets for word in ("--set", value)]
         patch = KILL.format(number=kill_at) if kill_at else ""
+        if after_s is not None:
+            patch = AT_TIME.format(after=after_s)
         return warm.launch(root, ["infer", "--config", str(INFER), *words, *options], patch=patch)
 
     # One place for both runs: the digest of the config, which clips record, holds it.
@@ -77,4 +95,18 @@ def test_a_generation_killed_at_any_write_ends_as_one_never_killed(warm, tmp_pat
         options = ("--resume",)
     resumed = infer(killed, "--resume")
     assert resumed.codes == [0], resumed.texts
+    assert _tree(killed / "generation") == whole
+
+    draw = random.Random(SEED)
+    print(f"seed {SEED}")
+    shutil.rmtree(killed)
+    options = ()
+    codes = []
+    for _ in range(5):
+        codes += infer(killed, *options, after_s=draw.uniform(0.0, 1.5)).codes
+        if (killed / "generation").exists():
+            options = ("--resume",)
+    assert set(codes) <= {-9, 0}
+    assert -9 in codes
+    assert infer(killed, "--resume").codes == [0]
     assert _tree(killed / "generation") == whole
