@@ -22,7 +22,7 @@ from solarwm.errors.types import SolarError
 
 MOST_BYTES = 64 << 20
 METADATA_NAME = ".metadata"
-_TYPES = {
+TYPES = {
     "F64": "float64",
     "F32": "float32",
     "F16": "float16",
@@ -36,6 +36,7 @@ _TYPES = {
     "U8": "uint8",
     "BOOL": "bool",
 }
+"""Types by their names in a safetensors header."""
 _STORAGES = {
     "DoubleStorage": "float64",
     "FloatStorage": "float32",
@@ -113,7 +114,7 @@ def _safetensors(path: Path, files: list[Path]) -> FileHeaders:
                 header: dict[str, Any] = json.loads(stream.read(length))
                 metadata |= header.pop("__metadata__", None) or {}
                 found = [
-                    Header(name, tuple(map(int, entry["shape"])), _TYPES.get(entry["dtype"], "?"))
+                    Header(name, tuple(map(int, entry["shape"])), TYPES.get(entry["dtype"], "?"))
                     for name, entry in header.items()
                 ]
                 ends = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from solarwm.backbones.weight_files import read_document
 from solarwm.checkpoints.directory import find
+from solarwm.checkpoints.headers import TYPES, unreadable
 from solarwm.checkpoints.manifest import METADATA_NAME, check_sizes, read_manifest
 from solarwm.checkpoints.metadata import parse_metadata
 from solarwm.checkpoints.packages import MODEL_NAME, is_package, read_package
@@ -133,10 +134,10 @@ def _indexed(index: Path) -> Tensors:
         document = json.loads(index.read_bytes())
         wanted: dict[str, str] = dict(document["weight_map"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(index, f"it is no index of shards: {error}") from None
+        raise unreadable(index, f"it is no index of shards: {error}") from None
     names = sorted(set(wanted.values()))
     if any("/" in name or name in ("", ".", "..") for name in names):
-        raise _unreadable(index, "a shard is not a plain file name")
+        raise unreadable(index, "a shard is not a plain file name")
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         raise SolarError(
@@ -158,7 +159,7 @@ def _indexed(index: Path) -> Tensors:
     found = _safetensors(index.parent, [index.parent / name for name in names])
     if set(found.facts) != set(wanted):
         lacking = sorted(set(wanted) ^ set(found.facts))
-        raise _unreadable(index, f"index and shards differ in {len(lacking)} names: {lacking[0]}")
+        raise unreadable(index, f"index and shards differ in {len(lacking)} names: {lacking[0]}")
     return found
 
 
@@ -183,11 +184,11 @@ def _safetensors(path: Path, files: list[Path]) -> Tensors:
                     part = handle.get_slice(name)
                     dtype = _DTYPES.get(part.get_dtype())
                     if dtype is None:
-                        raise _unreadable(file, f"{name} has the type {part.get_dtype()}")
+                        raise unreadable(file, f"{name} has the type {part.get_dtype()}")
                     facts[name] = TensorFacts(shape=tuple(part.get_shape()), dtype=dtype)
                     places[name] = file
         except (SafetensorError, OSError, ValueError) as error:
-            raise _unreadable(file, str(error)) from None
+            raise unreadable(file, str(error)) from None
 
     def read(name: str) -> Tensor:
         with safe_open(str(places[name]), framework="pt", device="cpu") as handle:
@@ -202,7 +203,7 @@ def _check_header(file: Path) -> None:
         head = stream.read(8)
     length = int.from_bytes(head, "little")
     if len(head) < 8 or length > min(size - 8, MOST_HEADER_BYTES):
-        raise _unreadable(file, f"its header would be {length} bytes of {size}")
+        raise unreadable(file, f"its header would be {length} bytes of {size}")
 
 
 def _torch(path: Path, weights: str) -> Tensors:
@@ -223,7 +224,7 @@ def _torch(path: Path, weights: str) -> Tensors:
 
 def _unwrapped(document: Any, weights: str, path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise _unreadable(path, f"it holds a {type(document).__name__}, not tensors by name")
+        raise unreadable(path, f"it holds a {type(document).__name__}, not tensors by name")
     known = {name for names in WRAPPERS.values() for name in names}
     for name in WRAPPERS[weights]:
         if isinstance(document.get(name), dict):
@@ -297,25 +298,6 @@ def _checkpoint(place: Path, weights: str, role: str) -> Tensors:
     return Tensors(path=place, kind="checkpoint", facts=facts, read=read)
 
 
-def _unreadable(path: Path, why: str) -> SolarError:
-    return SolarError(
-        "weights.unreadable", f"{path.name} cannot be read as weights", where=str(path), why=why
-    )
-
-
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+_DTYPES = {name: getattr(torch, dtype) for name, dtype in TYPES.items()}
 SAFETENSORS_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 """How a safetensors header names a type."""
