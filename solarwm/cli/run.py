@@ -12,6 +12,7 @@ import typer
 from solarwm.cli.output import JsonOption, columns, emit
 from solarwm.cli.run_diagnose import diagnose
 from solarwm.cli.run_options import SetOption, open_run
+from solarwm.cli.run_report import report
 from solarwm.cli.run_watch import stop, watch
 
 group = typer.Typer(
@@ -49,6 +50,9 @@ def status(
 
 group.command("watch", epilog="Example: solarwm run watch outputs/my-run")(watch)
 group.command("diagnose", epilog="Example: solarwm run diagnose outputs/my-run")(diagnose)
+group.command("report", epilog="Example: solarwm run report outputs/my-run --out report.html")(
+    report
+)
 group.command("stop", epilog="Example: solarwm run stop outputs/my-run --yes")(stop)
 
 
