@@ -77,6 +77,12 @@ COMMANDS: dict[str, Entry] = {
         "Commands, SLURM scripts and Kubernetes manifests for a config.",
         "solarwm launch --config configs/examples/quickstart/stage0p5.yaml --dry-run",
     ),
+    "preflight": Entry(
+        "solarwm.cli.preflight",
+        "preflight",
+        "A few real steps of a config, gate by gate.",
+        "solarwm preflight --config configs/examples/quickstart/stage0p5.yaml --assets-only",
+    ),
     "plan": Entry(
         "solarwm.cli.plan",
         "group",

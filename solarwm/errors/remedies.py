@@ -129,6 +129,7 @@ _BY_CODE: dict[str, str] = {
     "merge.weight": "--w 1.0",
     "quantize.nothing": "--within '' looks at the whole file",
     "objective.no-shift": "set model.timestep_shift",
+    "preflight.timeout": "--timeout 3600",
     "play.address": "--port 0 takes any free port",
     "play.not-causal": "give the config of a Stage1 or Stage2 model, such as quickstart/infer-stage2.yaml",
     "resource.memory": "fewer samples or frames at once: train.micro_batch_size, "

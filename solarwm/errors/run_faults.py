@@ -203,6 +203,12 @@ RUNS: dict[str, Entry] = {
         "output_root, logical_output_root or the work directory beside it holds what was made from "
         "another index, size or codec. Existing data sets are never touched.",
     ),
+    "preflight.timeout": Entry(
+        5,
+        "The small run of a preflight took too long",
+        "A part of it did not end within --timeout. Released models load for minutes from a cold disk; a hung run "
+        "names itself in its result after distributed.timeout_s.",
+    ),
     "run.directory-busy": Entry(
         2,
         "The directory is in use by another run",

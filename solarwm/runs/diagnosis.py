@@ -148,7 +148,7 @@ def _failed(root: Path, result: Mapping[str, Any]) -> Diagnosis:
         evidence.append(f"run-result.json: {name.replace('_', ' ')}: {value}")
     last = _last(root, "optimizer_step")
     if last:
-        evidence.append(_said("events", last, ("step", "gradient_norm", "lr", "memory_bytes")))
+        evidence.append(_said("events", last, ("step", "gradient_norm", "lr", "resident_bytes")))
     entry = CATALOG.get(code)
     cause = entry.title if entry else VERDICTS[verdict]
     fixes = [*_ADVICE.get(verdict, _none)(result), remedy(code) if entry else ""]
@@ -169,7 +169,7 @@ def _died(root: Path, status: RunStatus) -> Diagnosis:
         evidence.append(
             f"heartbeats: rank {place.world_rank} was last in phase {place.phase}, step {place.step}{age}"
         )
-    memory = [e["memory_bytes"] for e in recent_events(root) if "memory_bytes" in e]
+    memory = [e["resident_bytes"] for e in recent_events(root) if e.get("resident_bytes")]
     if len(memory) > 1 and memory[-1] > 1.2 * memory[0]:
         evidence.append(f"events: memory grew from {memory[0]} to {memory[-1]} bytes")
     return Diagnosis(

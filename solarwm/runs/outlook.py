@@ -23,7 +23,7 @@ def outlook(root: Path, *, step: int | None, max_steps: int | None) -> dict[str,
     left = max_steps - step if max_steps is not None and step is not None else None
     saved = sorted(root.glob("checkpoint_model_*/COMPLETE.json"))
     size = sum(p.stat().st_size for p in saved[-1].parent.rglob("*") if p.is_file()) if saved else 0
-    memory = [event["memory_bytes"] for event in events if "memory_bytes" in event]
+    memory = [_memory(event) for event in events if event.get("resident_bytes")]
     free = free_bytes(root)
     return {
         "step_time_s": step_s,
@@ -36,6 +36,11 @@ def outlook(root: Path, *, step: int | None, max_steps: int | None) -> dict[str,
         "validations": len(list(root.glob("validation/step_*/COMPLETE.json"))),
         "memory_bytes": memory[-1] if memory else None,
     }
+
+
+def _memory(event: dict[str, Any]) -> int:
+    """Bytes a rank holds: of its device where it has one, else of the process."""
+    return int(event.get("peak_device_bytes") or event["resident_bytes"])
 
 
 def recent_events(root: Path, world_rank: int = 0) -> list[dict[str, Any]]:

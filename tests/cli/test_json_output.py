@@ -62,13 +62,14 @@ GOOD: dict[str, list[str]] = {
 # Commands whose good ending is seen elsewhere in this file, or elsewhere in the suite.
 ELSEWHERE = {
     "train", "infer", "preencode", "compare", "data import", "data encode-negative",
-    "data materialize-wan153f", "data warm-cache", "checkpoint export", "play",
+    "data materialize-wan153f", "data warm-cache", "checkpoint export", "play", "preflight",
 }  # fmt: skip
 BAD = {
     "checkpoint convert": ["{new}/none", "{new}/out.safetensors"],
     "checkpoint merge": ["--base", "{new}/none", "--output", "{new}/out.pt"],
     "checkpoint quantize": ["{new}/none", "{new}/out.safetensors"],
     "play": ["--config", "{config}", "--port", "0"],
+    "preflight": ["--config", "{config}", "--assets-only"],
     "checkpoint export": ["{new}/none", "--output", "{new}/out"],
     "checkpoint inspect": ["{new}/none"],
     "checkpoint list": ["{new}/none"],
