@@ -24,7 +24,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^ *```bash\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 RUN_COMMANDS = {"train", "infer", "preencode"}
-READS_A_RUN = {"run", "checkpoint", "play", "validation"}
+READS_A_RUN = {"run", "checkpoint", "play", "preflight", "validation"}
 
 
 def commands() -> list[tuple[str, str]]:

@@ -69,7 +69,7 @@ BAD = {
     "checkpoint merge": ["--base", "{new}/none", "--output", "{new}/out.pt"],
     "checkpoint quantize": ["{new}/none", "{new}/out.safetensors"],
     "play": ["--config", "{config}", "--port", "0"],
-    "preflight": ["--config", "{config}", "--assets-only"],
+    "preflight": ["--config", "{new}/none.yaml"],
     "checkpoint export": ["{new}/none", "--output", "{new}/out"],
     "checkpoint inspect": ["{new}/none"],
     "checkpoint list": ["{new}/none"],
