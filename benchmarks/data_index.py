@@ -12,10 +12,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from hashlib import blake2s
+from itertools import islice
 from pathlib import Path
 
 from benchmarks.ratio import Ratio, measure
+from solarwm.data.digest import inspect_index
 from solarwm.data.index import read_index
+from solarwm.data.plan import PlanSettings, PublishedOrder, Reader
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*\Z")
 _MEMBERS = ("video_member", "camera_member", "intrinsics_member", "manifest_member")
@@ -80,7 +83,54 @@ def rows(*, rounds: int, quick: bool = False) -> list[Ratio]:
         )
         print(f"peak memory: ours {peaks['ours'] >> 10} MiB, plain {peaks['plain'] >> 10} MiB")
         again = _opened_again(path, Path(folder) / "cache", count, rounds=min(rounds, 5))
-    return [found, again]
+        planned = _planned(path, count, rounds=min(rounds, 5))
+        others = _polars(path, count, rounds=min(rounds, 5))
+    return [found, again, planned, *others]
+
+
+def _planned(path: Path, count: int, *, rounds: int) -> Ratio:
+    """The first 16 plans of one rank of eight, against making the list of all of them first."""
+    index = read_index(path, cache=path.parent / "cache", least_bytes=0)
+    settings = PlanSettings(seed=42, frames=81, shuffle_buffer=4096)
+    reader = Reader(
+        dp_rank=0, dp_world=8, node=0, num_nodes=1, local_dp_rank=0, local_dp_world=8,
+        worker=0, num_workers=1,
+    )  # fmt: skip
+    return measure(
+        f"`data plan`, first 16 of one rank of eight, {count:,} rows",
+        lambda: list(islice(PublishedOrder(index, settings, reader).epoch(0), 16)),
+        lambda: list(PublishedOrder(index, settings, reader).epoch(0))[:16],
+        anchor_name="the list of all plans of that rank first",
+        target=0.2,
+        rounds=rounds,
+    )
+
+
+def _polars(path: Path, count: int, *, rounds: int) -> list[Ratio]:
+    """Checking every row without digests, against polars reading the same columns on two threads."""
+    try:
+        import polars  # type: ignore[import-not-found]
+    except ImportError as error:
+        print(f"polars is left out: {error}")
+        return []
+    plain = path.with_suffix("")
+
+    def theirs() -> None:
+        plain.write_bytes(gzip.decompress(path.read_bytes()))
+        frame = polars.read_ndjson(plain)
+        assert frame["sample_id"].n_unique() == count
+        frame["epoch_repeats"].sum()
+
+    return [
+        measure(
+            f"`data inspect --no-digests`, {count:,} rows, every row checked",
+            lambda: inspect_index(path, digests=False),
+            theirs,
+            anchor_name="polars `read_ndjson`, unique ids, sum; two threads",
+            target=1.25,
+            rounds=rounds,
+        )
+    ]
 
 
 def _opened_again(path: Path, cache: Path, count: int, *, rounds: int) -> Ratio:

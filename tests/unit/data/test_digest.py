@@ -113,3 +113,17 @@ def test_a_row_without_canonical_form_fails_inspect_but_not_reading(tmp_path, va
     with pytest.raises(SolarError) as caught:
         inspect_index(path)
     assert (caught.value.code, caught.value.exit_code) == ("index.no-digest", 3)
+
+
+def test_without_digests_rows_are_counted_and_checked_all_the_same(tmp_path):
+    row = {"sample_id": "a", "key": "a", "shard": "a.tar", "epoch_repeats": 3}
+    path = tmp_path / "index.jsonl"
+    path.write_text("\n".join(json.dumps(row | {"sample_id": str(n)}) for n in range(300)))
+    report = inspect_index(path, digests=False)
+    assert (report.rows, report.virtual_occurrences) == (300, 900)
+    assert report.ordered_row_digest is None
+    with path.open("a") as stream:
+        stream.write("\n" + json.dumps(row | {"sample_id": "7"}))
+    with pytest.raises(SolarError) as caught:
+        inspect_index(path, digests=False)
+    assert caught.value.code == "index.duplicate-id"
