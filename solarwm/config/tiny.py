@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from solarwm.config.binding import key_of, location_of, mark_of, nested
 from solarwm.config.marks import Architecture, Derived
 from solarwm.config.plain import is_list, is_mapping
 from solarwm.config.route import load
+from solarwm.config.yaml_writer import written
 from solarwm.errors.types import FaultList
 
 # Choices of the published recipe that only make sense on its hardware; a twin takes the defaults.
@@ -58,7 +58,7 @@ def twin(path: Path, *, world_size: int = 1, sequence_parallel_size: int = 1) ->
     runtime["output_dir"] = f"outputs/{values['name']}"
     runtime["device"] = "cpu"
     if values["action"] == "preencode":
-        return _yaml(values)
+        return written(values)
     ranks = world_size // sequence_parallel_size
     values["distributed"] = {
         "world_size": world_size,
@@ -74,7 +74,7 @@ def twin(path: Path, *, world_size: int = 1, sequence_parallel_size: int = 1) ->
         }
         values["data"]["order"] = "indexed"
     _cadence(values, ranks)
-    return _yaml(values)
+    return written(values)
 
 
 def _cadence(values: dict[str, Any], ranks: int) -> None:
@@ -120,11 +120,3 @@ def _shrink(model: type[BaseModel], values: dict[str, Any], path: str) -> dict[s
             value = [_shrink(inner, item, here) if is_mapping(item) else item for item in value]
         kept[key] = value
     return kept
-
-
-def _yaml(values: dict[str, Any]) -> str:
-    import yaml
-
-    stream = io.StringIO()
-    yaml.safe_dump(values, stream, sort_keys=False, allow_unicode=True, width=100)
-    return stream.getvalue()

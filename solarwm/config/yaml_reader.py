@@ -24,7 +24,7 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = frozenset({f"{_TAG}str", f"{_TAG}value"})
 _AMBIGUOUS = "!ambiguous"
 """The tag of a plain number that readers of YAML take differently."""
-_WORDS: tuple[tuple[str, str, str], ...] = (
+WORDS: tuple[tuple[str, str, str], ...] = (
     (f"{_TAG}null", r"~|null|Null|NULL|", "~nN\0"),
     (f"{_TAG}bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     (f"{_TAG}int", r"[-+]?(?:0|[1-9][0-9]*|0x[0-9a-fA-F]+)", "-+0123456789"),
@@ -60,7 +60,7 @@ class _Loader(_Base):
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
-for _tag, _pattern, _first in _WORDS:
+for _tag, _pattern, _first in WORDS:
     _letters = [letter.replace("\0", "") for letter in _first]
     _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _letters)
 _SCALARS = yaml.constructor.SafeConstructor()

@@ -138,8 +138,9 @@ def slurm_script(plan: LaunchPlan, *, hours: int = 24, partition: str | None = N
             "",
             "set -euo pipefail",
             f"unset {unset} || true",
-            'FIRST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-            "export FIRST",
+            # No pipe into head: with pipefail a long list of nodes would end the script.
+            'FIRST=$(scontrol show hostnames "$SLURM_JOB_NODELIST")',
+            "export FIRST=${FIRST%%$'\\n'*}",
             f"srun --kill-on-bad-exit=1 bash -c {shlex.quote(command)}",
             "",
         )

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solarwm.config import loading
 from solarwm.config.yaml_reader import Reading
+from solarwm.config.yaml_writer import written
 from solarwm.errors.types import SolarError
 
 
@@ -96,10 +97,16 @@ def test_numbers_that_yaml_versions_read_differently_are_refused(text: str) -> N
         max_leaves=12,
     )
 )
-def test_what_pyyaml_writes_is_read_back_equal(value: object) -> None:
-    reading = read(yaml.safe_dump({"root": value}))
+@example("0E0")
+@example("1e5")
+@example("on")
+@example("010")
+def test_what_is_written_is_read_back_equal_by_us_and_by_pyyaml(value: object) -> None:
+    text = written({"root": value})
+    reading = read(text)
     assert reading.faults == []
     assert reading.values == {"root": value}
+    assert yaml.safe_load(text) == {"root": value}
 
 
 def test_merge_keys_are_honoured_and_written_keys_win() -> None:
