@@ -22,7 +22,8 @@ def inspect(
     """Count the rows of an index, check every one, and print its three digests."""
     from solarwm.data.digest import inspect_index
 
-    report = asdict(inspect_index(index, digests=digests))
+    told = asdict(inspect_index(index, digests=digests))
+    report = {name: None if value == "" else value for name, value in told.items()}
     emit(
         report,
         json=json,

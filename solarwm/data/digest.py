@@ -29,14 +29,15 @@ _ENCODER = json.JSONEncoder(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexReport:
-    """What `data inspect` tells; the field names are the published keys."""
+    """What `data inspect` tells; the field names are the published keys. Digests that were not asked
+    for are empty."""
 
     index: str
     rows: int
     virtual_occurrences: int
-    ordered_sample_id_digest: str | None
-    ordered_row_digest: str | None
-    decompressed_digest: str | None
+    ordered_sample_id_digest: str
+    ordered_row_digest: str
+    decompressed_digest: str
 
 
 def inspect_index(
@@ -101,9 +102,9 @@ def _counted(path: Path, on_fault: FaultSink | None) -> IndexReport:
         index=str(path.resolve()),
         rows=num_rows,
         virtual_occurrences=occurrences,
-        ordered_sample_id_digest=None,
-        ordered_row_digest=None,
-        decompressed_digest=None,
+        ordered_sample_id_digest="",
+        ordered_row_digest="",
+        decompressed_digest="",
     )
 
 
