@@ -22,6 +22,7 @@ OPTIONAL = (
     ("diffusers", "diffusers", "video autoencoders and library transformers", "run"),
     ("transformers", "transformers", "text encoders", "run"),
     ("peft", "peft", "adapters", "run"),
+    ("ftfy", "ftfy", "prompts as Wan was trained with", "run"),
     ("safetensors", "safetensors", "weights and latent caches", "run"),
     ("av", "av", "reading and writing video", "data"),
     ("pillow", "PIL", "images", "data"),

@@ -56,8 +56,11 @@ class UMT5Text:
 
 
 def cleaned(prompt: str) -> str:
-    """HTML entities resolved (twice, as published) and every run of white space one blank."""
-    return " ".join(html.unescape(html.unescape(prompt)).split())
+    """Broken encodings mended, quotes and wide letters made plain (ftfy), HTML entities resolved twice,
+    every run of white space one blank: as published."""
+    import ftfy
+
+    return " ".join(html.unescape(html.unescape(ftfy.fix_text(prompt))).split())
 
 
 def open_umt5(path: Path) -> Any:

@@ -218,7 +218,17 @@ def test_the_released_codec_encodes_text_and_video_from_files(tmp_path):
 
 
 def test_prompts_are_cleaned_as_published():
+    from diffusers.pipelines.wan.pipeline_wan import prompt_clean
+
     assert cleaned("  a\t red &amp;amp; blue\n room ") == "a red & blue room"
+    for text in (
+        "a \u201cquiet\u201d caf\xc3\xa9",
+        "\u8272\u8c03\u8273\u4e3d\uff0c\u8fc7\u66dd",
+        "\uff37\uff21\uff2e",
+        "plain",
+    ):
+        assert cleaned(text) == prompt_clean(text)
+    assert cleaned("\u8272\uff0c\u8fc7") == "\u8272,\u8fc7"
 
 
 def test_pickled_objects_are_never_run(tmp_path):
